@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # What proves rather than tests: it takes hours, finds what a test finds once in a thousand runs, and is run before a release.
-# docs/evidence/safety.md has what each printed last. The proofs are rake tasks, named here; test/proofs/*_test.rb are short
+# docs/evidence/safety.md says what each looks for. The proofs are rake tasks, named here; test/proofs/*_test.rb are short
 # forms of them. CI runs a part of the short forms, another one for each commit.
 PROOFS = %w[
   short_proofs mutations fuzz msgpack_engine asan tsan ubsan valgrind message_pack_storm message_pack_rounds

@@ -16,6 +16,7 @@ class AdminTest < AdminTestCase
 
   # ---- answers ----
 
+  # defect 28
   def test_topics_are_described_without_creating_any
     name = topic(partitions: 3)
     missing = "missing-#{rand(2**32)}"
@@ -349,6 +350,7 @@ class AdminTest < AdminTestCase
   end
 
   WAYS.each do |name, way|
+    # defect 28
     define_method("test_#{name}_of_a_client_that_brokers_reject_raises_within_the_rejection_timeout") do
       one = admin(servers: port_that_hangs_up, "security.protocol": "ssl") { |config| config.rejection_timeout = 500 }
       elapsed = seconds_of { assert_raises(Penstock::BrokerRejectedError) { way.call(one, timeout: 60) } }

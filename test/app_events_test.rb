@@ -12,6 +12,7 @@ class AppEventsTest < AppTestCase
   # @return [Array<Penstock::Event>] filled by an application that publishes on this monitor
   def listen(app, *names) = names.each { |name| app.monitor.subscribe(name) { |event| @seen << event } }
 
+  # behaviour: app.running, app.stopping, app.stopped
   def test_the_life_of_an_application
     server = start(topic, configure: ->(app) { listen(app, "app.running", "app.stopping", "app.stopped") }) { nil }
     report = server.stop
@@ -21,6 +22,7 @@ class AppEventsTest < AppTestCase
     assert_equal [{}, {}, { report: }], events.map(&:payload)
   end
 
+  # behaviour: consumer.consuming.retry, dead_letter_queue.dispatched
   def test_what_follows_a_failure
     name = topic(partitions: 1)
     dead = topic(partitions: 1)
@@ -42,6 +44,7 @@ class AppEventsTest < AppTestCase
                   events.values_at(0, 3).map { |event| event[:attempt] }]
   end
 
+  # behaviour: work.abandoned, offsets.map_ignored
   def test_a_map_of_another_program_is_ignored
     name = topic(partitions: 1)
     produce(name, %w[a b])
@@ -55,6 +58,7 @@ class AppEventsTest < AppTestCase
     assert_equal [@group, name, 0, "not written by Penstock"], ignored.pop.payload.values_at(:group, :topic, :partition, :reason)
   end
 
+  # behaviour: work.abandoned, offsets.map_ignored
   def test_abandoned_work
     name = topic(partitions: 2)
     2.times { |partition| produce(name, ["a"], partition:) }

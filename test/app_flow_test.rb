@@ -30,6 +30,7 @@ class AppFlowTest < PenstockTest
 
   # ---- pause ----
 
+  # behaviour: consumer.consuming.pause, consumer.consuming.seek
   def test_a_pause_holds_the_whole_partition_and_counts_no_try
     seen = @seen
     driver = drive(order: :key, in_flight: 1) do |message|
@@ -120,6 +121,7 @@ class AppFlowTest < PenstockTest
 
   # ---- seek ----
 
+  # behaviour: consumer.consuming.pause, consumer.consuming.seek
   def test_a_seek_repeats_what_is_behind_it
     seen = @seen
     driver = drive do |message|
@@ -345,6 +347,7 @@ class AppFlowTest < PenstockTest
   end
 
   # Another member has processed more meanwhile.
+  # behaviour: consumer.consuming.pause, consumer.consuming.seek
   def test_a_parked_partition_that_comes_back_begins_where_the_group_is
     seen = @seen
     down = true

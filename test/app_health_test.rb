@@ -67,6 +67,7 @@ class AppHealthTest < AppTestCase
                  server.health.then { |health| [health.state, health.live?, health.ready?, health.started?] }
   end
 
+  # behaviour: app.quiet, app.stalled
   def test_work_that_takes_too_long_is_reported_once_and_ends_liveness_only_if_no_worker_is_left
     name = topic(partitions: 2)
     stalled = nil
@@ -128,6 +129,7 @@ class AppHealthTest < AppTestCase
 
   # ---- quiet ----
 
+  # behaviour: app.quiet, app.stalled
   def test_a_quiet_application_takes_nothing_more_and_stays_in_its_group
     name = topic(partitions: 1)
     quiet = nil

@@ -146,6 +146,7 @@ class BatchTest < ConsumerTestCase
 
   # ---- ends of partitions ----
 
+  # behaviour: consumer.caught_up, partition.stuck, rebalance.held_back
   def test_with_partition_eof_a_batch_names_the_partitions_that_ended
     name = topic(partitions: 2)
     produce(name, %w[a b])

@@ -1,7 +1,10 @@
 # frozen_string_literal: true
 
+require "rexml/document"
 require_relative "test_helper"
 require_relative "support/made_up_result"
+require_relative "../bench/report"
+require_relative "../bench/table"
 
 # How bench/result.rb summarizes the rounds of a scenario and stores them.
 class BenchResultTest < Minitest::Test
@@ -96,5 +99,36 @@ class BenchResultTest < Minitest::Test
   def test_results_are_kept_by_the_kind_of_the_cluster
     kinds = ["embedded cluster", "Apache Kafka 4.3.1", "10.0.0.1:9092"].map { |cluster| result(cluster:).cluster_kind }
     assert_equal %w[embedded kafka 10.0.0.1-9092], kinds
+  end
+
+  # ---- what the table and the page show ----
+
+  def test_numbers_are_rounded_to_three_digits
+    shown = [0, 7, 4003, 12.34, 9.996, 99.96, 123.4, 1234.5, 12_345, 612_345, 1_234_567.8, 0.5, 0.01234, 0.0000123, -45.678]
+            .map { |value| Bench::Words.number(value) }
+    assert_equal %w[0 7 4,003 12.3 10.0 100 123 1,235 12,300 612,000 1,230,000 0.500 0.0123 0.0000123 -45.7], shown
+  end
+
+  def test_the_unit_suits_most_figures
+    figures = { "s" => 0.00002, "us" => 12_000.0, "ns" => 1_000_000, "ms" => 12.5,
+                "bytes" => 50_000_000, "KiB" => 0.5, "% of a core" => 0.001 }
+    shown = figures.map do |unit, value|
+      scale = Bench::Scale.new(result({ "one" => { "C" => [value] } }, unit:).tables.first)
+      "#{scale.text(value)} #{scale.unit}"
+    end
+    assert_equal ["20 µs", "12 ms", "1 ms", "12.5 ms", "47.7 MiB", "512 bytes", "0.00100 % of a core"], shown
+  end
+
+  def test_every_kind_of_result_makes_a_table_and_a_well_formed_page
+    varied.each { |result| assert_includes Bench::Table.new(result).text, result.title }
+    page = Bench::Report.html(varied).sub("<!DOCTYPE html>", "").gsub(/<meta[^>]*/, "\\0/")
+    assert_equal varied.size, REXML::XPath.match(REXML::Document.new(page), "//section").size
+  end
+
+  def test_the_table_and_the_page_say_which_bars_are_met
+    bars = [0.8, 0.95].map { |least| { table: "rate", case: "one", side: "Penstock", to: "C", least: } }
+    made = result(bars: [*bars, { table: "rate", case: "one", side: "Penstock", to: "Java", least: 1 }])
+    assert_equal ["met", "NOT MET", "not measured"], Bench::Table.new(made).text.scan(/^(?:met|NOT MET|not measured)\b/).first(3)
+    assert_includes Bench::Report.html([made]), "1 of 3 met"
   end
 end

@@ -8,6 +8,7 @@ class ClientsBufferedTest < ClientTestCase
 
   def payloads(client) = client.messages.map { |message| message[:payload] }
 
+  # behaviour: A stand-in that keeps messages
   def test_the_buffered_client_keeps_messages_in_order
     client = self.client
     client.produce({ topic: "a", payload: "1", key: "k", label: 5 })
@@ -59,6 +60,7 @@ class ClientsBufferedTest < ClientTestCase
     assert_equal %w[bad], payloads(client)
   end
 
+  # behaviour: A stand-in that keeps messages
   def test_messages_of_a_transaction_appear_with_the_commit
     client = transactional
     handle = client.produce({ topic: "a", payload: "1" })
@@ -74,6 +76,7 @@ class ClientsBufferedTest < ClientTestCase
     assert_equal %w[1 2 3], payloads(client)
   end
 
+  # behaviour: A stand-in that keeps messages
   def test_messages_of_an_aborted_transaction_never_appear
     client = transactional
     client.produce({ topic: "a", payload: "1" })

@@ -20,6 +20,7 @@ class ClientsDummyTest < ClientTestCase
     assert_equal "#<Penstock::Clients::Handle topic=events persisted>", handle.inspect
   end
 
+  # behaviour: A stand-in without a cluster
   def test_a_report_equals_that_of_a_real_delivery
     report = client.produce({ topic: "events", payload: "x", label: 5 }).report
     assert_instance_of Penstock::DeliveryReport, report
@@ -50,11 +51,13 @@ class ClientsDummyTest < ClientTestCase
     assert_match(/max_wait_timeout_ms/, error.message)
   end
 
+  # behaviour: A stand-in without a cluster
   def test_a_client_has_all_methods_of_a_real_client
     missing = Internal::ProducerClient.public_instance_methods(false) - described.public_instance_methods(false)
     assert_equal [:test_fatal_error], missing # it needs librdkafka
   end
 
+  # behaviour: A stand-in without a cluster
   def test_offsets_count_from_zero_in_each_partition
     client = self.client
     places = [["a1", 1], ["a", 11], ["a1", 1], ["a", 11], ["a", 1], ["a1", nil], ["a1", -1]].map do |topic, partition|
@@ -129,6 +132,8 @@ class ClientsDummyTest < ClientTestCase
 
   # ---- events ----
 
+  # behaviour: message.acknowledged
+  # behaviour: The handle and the report have the message's label
   def test_each_message_is_published_to_listeners
     seen = events(ACKNOWLEDGED)
     client = self.client

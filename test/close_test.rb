@@ -8,6 +8,8 @@ class CloseTest < PenstockTest
 
   # ---- delivering ----
 
+  # behaviour: close, close!
+  # behaviour: close sends the buffer, delivers messages in flight within its timeout
   def test_close_delivers_messages_in_flight
     leaving = producer("linger.ms": 10_000)
     handles = leaving.produce_many_async(messages(topic, 100))
@@ -67,6 +69,7 @@ class CloseTest < PenstockTest
     assert_equal :topic_authorization_failed, handle.error.code
   end
 
+  # defect 3
   slow def test_every_message_accepted_while_another_thread_closes_has_exactly_one_delivery_result
     name = topic(partitions: 1)
     leaving = producer("linger.ms": 1)
@@ -81,6 +84,7 @@ class CloseTest < PenstockTest
 
   # ---- closing again, and several at once ----
 
+  # behaviour: close, close!
   def test_closing_again_does_nothing_and_returns_the_same_report
     leaving = producer("linger.ms": 10_000)
     leaving.produce_many_async(messages(topic, 3))
@@ -119,6 +123,7 @@ class CloseTest < PenstockTest
 
   # ---- without a reachable broker ----
 
+  # behaviour: close sends the buffer, delivers messages in flight within its timeout
   def test_close_without_a_reachable_broker_ends_within_its_timeout_and_purges_every_message
     leaving = unreachable_producer
     handles = leaving.produce_many_async(messages("test", 100))
@@ -240,6 +245,7 @@ class CloseTest < PenstockTest
 
   # ---- where it may be called ----
 
+  # behaviour: close in a signal trap blocks until it is done
   def test_close_works_from_a_signal_trap
     output = ruby!(<<~RUBY, cluster.bootstrap_servers, topic)
       producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0], "linger.ms": 10_000 } }
@@ -252,6 +258,7 @@ class CloseTest < PenstockTest
     assert_equal "1\ntrue\n", output
   end
 
+  # behaviour: close in a signal trap blocks until it is done
   def test_close_works_from_a_signal_trap_during_a_wait_and_during_a_close
     output = ruby!(<<~RUBY)
       producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": "127.0.0.1:1", log_level: 0 } }
@@ -285,6 +292,7 @@ class CloseTest < PenstockTest
 
   # ---- the buffer ----
 
+  # behaviour: close sends the buffer, delivers messages in flight within its timeout
   def test_close_sends_the_buffer_and_a_transactional_producer_does_so_in_one_transaction
     [{}, { "transactional.id": "tx-#{rand(2**32)}" }].each do |kafka|
       name = topic(partitions: 1)
@@ -307,6 +315,7 @@ class CloseTest < PenstockTest
     assert_equal report, leaving.close
   end
 
+  # behaviour: close sends the buffer, delivers messages in flight within its timeout
   def test_close_reports_an_invalid_buffered_message_or_a_middleware_error_and_still_closes
     [[Penstock::MessageInvalidError, ->(one) { one.buffer({}) }],
      [IOError, ->(one) { one.middleware.append { raise IOError, "broken" } }]].each do |error, trouble|
@@ -344,6 +353,7 @@ class CloseTest < PenstockTest
 
   # ---- transactions ----
 
+  # behaviour: close, close!
   def test_close_inside_the_producers_own_transaction_raises_and_the_transaction_continues
     name = topic(partitions: 1)
     leaving = transactional
@@ -403,6 +413,7 @@ class CloseTest < PenstockTest
     assert_raises(Penstock::ProducerClosedError) { running.value }
   end
 
+  # behaviour: close! does not hang if the cluster is not there
   def test_close_of_a_transactional_producer_without_a_reachable_broker_ends_in_time_and_counts_every_message
     leaving = unreachable_producer("transactional.id": "tx")
     leaving.buffer_many(messages("test", 3))
@@ -447,6 +458,7 @@ class CloseTest < PenstockTest
     assert_equal [20, %w[producer.closing producer.closed]], [reports.first.delivered, published]
   end
 
+  # defect 9
   def test_close_does_not_wait_for_the_backoff_of_a_reload
     leaving = producer { |config| config.wait_backoff_on_idempotent_fatal_error = 20_000 }
     leaving.produce_sync(topic:, payload: "x")
@@ -484,6 +496,8 @@ class CloseTest < PenstockTest
     [one, many].each { |waiting| assert_raises(Penstock::ProducerClosedError) { waiting.value } }
   end
 
+  # behaviour: close, close!
+  # behaviour: close! does not hang if the cluster is not there
   def test_close_bang_does_not_hang_without_a_reachable_broker
     leaving = unreachable_producer { |config| config.close_timeout = 300 }
     leaving.produce_async(topic: "test", payload: "x")
@@ -625,6 +639,7 @@ class CloseTest < PenstockTest
 
   # ---- after close ----
 
+  # behaviour: ProducerClosedError
   def test_every_call_that_needs_the_cluster_raises_after_close
     closed = producer
     closed.produce_sync(topic:, payload: "x")

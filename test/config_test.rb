@@ -40,6 +40,8 @@ class ConfigTest < PenstockTest
     end
   end
 
+  # behaviour: id
+  # behaviour: max_wait_timeout
   def test_defaults
     config = producer.config
     assert_match(/\Apenstock-\h{12}\z/, config.id)
@@ -50,10 +52,13 @@ class ConfigTest < PenstockTest
                  [polling.mode, polling.poller, polling.fd.max_time, polling.fd.periodic_poll_interval]
   end
 
+  # behaviour: id
   def test_each_producer_gets_a_different_id
     refute_equal producer.id, producer.id
   end
 
+  # behaviour: kafka
+  # behaviour: our defaults for kafka
   def test_penstocks_defaults_for_librdkafka_apply_unless_a_setting_is_given
     kafka = producer("linger.ms" => 7, "client.id" => "mine", log_level: 2).config.kafka
     assert_equal ["mine", 2, 7, 150_000, true],
@@ -129,6 +134,7 @@ class ConfigTest < PenstockTest
     end
   end
 
+  # behaviour: polling.mode
   def test_invalid_polling_settings_raise
     assert_match(/config\.polling\.mode must be one of :fd, :thread, not :fast/, invalid { _1.polling.mode = :fast })
     assert_match(/config\.polling\.poller must be a Penstock::Poller or nil/, invalid { _1.polling.poller = "default" })
@@ -141,6 +147,7 @@ class ConfigTest < PenstockTest
     end
   end
 
+  # behaviour: polling.poller
   def test_a_producer_in_mode_thread_accepts_no_other_poller
     message = invalid do |config|
       config.polling.mode = :thread
@@ -153,6 +160,7 @@ class ConfigTest < PenstockTest
     assert_match(/one of :fd, :thread, not :reactor; :fd is suitable for fibers/, invalid { _1.polling.mode = :reactor })
   end
 
+  # behaviour: polling.fd.max_time
   def test_the_smallest_polling_values_are_valid_and_work
     producer = producer do |config|
       config.polling.fd.max_time = 1
@@ -163,6 +171,8 @@ class ConfigTest < PenstockTest
     assert_predicate producer.produce_sync(topic: topic(partitions: 1), payload: ""), :persisted?
   end
 
+  # behaviour: wait_backoff_on_queue_full
+  # behaviour: instrument_on_wait_queue_full
   def test_settings_without_effect_are_accepted_and_checked
     producer = producer do |config|
       config.wait_backoff_on_queue_full = 100
@@ -175,6 +185,7 @@ class ConfigTest < PenstockTest
     assert_match(/config\.instrument_on_wait_queue_full must be/, invalid { _1.instrument_on_wait_queue_full = nil })
   end
 
+  # behaviour: wait_backoff_on_transaction_command
   def test_the_recovery_limits_have_the_documented_defaults
     config = producer.config
     assert_equal [true, 5_000, 5, true, 1_000, 10, 500, 5, 1_000, [:fenced]],
@@ -185,6 +196,9 @@ class ConfigTest < PenstockTest
                   config.wait_timeout_on_transaction_abort, config.non_reloadable_errors]
   end
 
+  # behaviour: wait_on_queue_full
+  # behaviour: wait_timeout_on_queue_full
+  # behaviour: A call waits for queue space, up to 10 s
   def test_waiting_for_queue_space_is_the_default_and_wait_on_queue_full_is_an_alias
     config = producer.config
     assert_equal [:wait, true, 10_000], [config.on_queue_full, config.wait_on_queue_full, config.wait_timeout_on_queue_full]
@@ -193,6 +207,7 @@ class ConfigTest < PenstockTest
     assert_match(/config\.on_queue_full must be one of :wait, :raise, :drop/, invalid { _1.on_queue_full = :sleep })
   end
 
+  # behaviour: kafka
   def test_kafka_must_be_a_hash
     [nil, 5, [], "bootstrap.servers=#{SECRET}", [[:"sasl.password", SECRET]]].each do |kafka|
       message = error_for(kafka)
@@ -201,12 +216,14 @@ class ConfigTest < PenstockTest
     end
   end
 
+  # behaviour: ConfigurationInvalidError
   def test_bootstrap_servers_is_required
     [{}, { "bootstrap.servers": "" }, { "client.id": "a" }].each { assert_includes error_for(_1), "bootstrap.servers" }
     assert_raises(Penstock::ConfigurationInvalidError) { Penstock::Producer.new { nil } }
     assert_kind_of Penstock::Producer, with_kafka({ "metadata.broker.list" => "localhost:1" })
   end
 
+  # behaviour: new, setup
   def test_an_unknown_setting_raises_with_the_nearest_name
     assert_match(/no setting "lingr\.ms" \(did you mean "linger\.ms"\?\)/, invalid("lingr.ms": 1))
     assert_match(/no setting "boostrap\.servers" \(did you mean "bootstrap\.servers"\?\)/, invalid("boostrap.servers" => "a"))
@@ -225,6 +242,7 @@ class ConfigTest < PenstockTest
     assert_includes invalid("linger.ms": 1, "linger.ms" => 1), "linger.ms is set twice"
   end
 
+  # behaviour: kafka
   def test_every_type_of_value_reaches_librdkafka
     topic = topic(partitions: 1)
     producer = producer("linger.ms": 0.5, "batch.num.messages" => 100, "enable.idempotence": true,
@@ -267,6 +285,7 @@ class ConfigTest < PenstockTest
     assert_predicate handle.wait(max_wait_timeout_ms: 2_000), :persisted?
   end
 
+  # behaviour: our defaults for kafka
   def test_a_transactional_id_does_not_conflict_with_penstocks_defaults
     producer = producer("transactional.id": "tx")
     assert_predicate producer.produce_async(topic: topic(partitions: 1), payload: ""), :delivered?
@@ -385,6 +404,7 @@ class ConfigTest < PenstockTest
     assert_match(/requires sasl\.password/, error_for(StringsOnly[given.except("sasl.password")]))
   end
 
+  # behaviour: kafka
   def test_the_users_hash_is_neither_changed_nor_frozen
     kafka = { "bootstrap.servers": cluster.bootstrap_servers }
     config = with_kafka(kafka).config
@@ -410,6 +430,7 @@ class ConfigTest < PenstockTest
     assert_equal 0, Internal::ProducerClient.open_count
   end
 
+  # behaviour: new, setup
   def test_new_opens_no_connection_and_starts_no_thread
     cluster
     producer # the first producer creates the poller of the process, which stays

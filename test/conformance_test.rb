@@ -80,6 +80,7 @@ class ConformanceTest < PenstockTest
     end
 
     FiberSchedulers::KINDS.each do |kind|
+      # behaviour: A fiber scheduler's other fibers go on while produce_sync waits
       define_method("test_#{call.slug}_yields_to_other_fibers_and_is_cancelled_under_#{kind}") do
         soon { |scale| elapsed_until_cancelled(call, kind, LONG * scale) }
       end
@@ -121,6 +122,7 @@ class ConformanceTest < PenstockTest
 
   # One test for many calls: closing takes a second, and this closes all objects at once.
   WAYS.each do |way, ending|
+    # defect 19
     define_method("test_after_a_call_ended_by_#{way}_its_object_can_be_used_and_closed") do
       owners = ENDED.fetch(way).flat_map do |call|
         on = nil
@@ -177,6 +179,7 @@ class ConformanceTest < PenstockTest
     "not closed" unless owner.closed?
   end
 
+  # defect 18, 19, C33
   def test_every_method_documented_as_blocking_is_listed
     assert_equal DocumentedMethods.blocking.sort, BlockingCalls::LISTED.map(&:name).sort
   end
@@ -205,6 +208,7 @@ class ConformanceTest < PenstockTest
   { "Producer" => %i[dead full sasl_producer], "Consumer" => %i[reader member sasl_consumer], "ConsumerSet" => %i[set],
     "DeliveryHandle" => %i[handle], "Admin" => %i[admin sasl_admin] }.each do |type, kinds|
     kinds.each do |kind|
+      # defect 18
       define_method("test_no_undocumented_method_blocks_on_a_#{type.downcase}_that_is_#{kind}") do
         on = stuck(kind, LONG)
         DocumentedMethods.instant(type).each do |name|

@@ -62,6 +62,7 @@ class ConnectionPoolTest < PenstockTest
     assert_equal [1], @made
   end
 
+  # behaviour: connection pool
   def test_producers_are_created_on_demand_and_numbered_from_one
     pool = self.pool(size: 3)
     assert_equal [[], { size: 3, available: 3 }], [@made, pool.stats]
@@ -93,6 +94,7 @@ class ConnectionPoolTest < PenstockTest
     assert_equal "p1", waiting.value
   end
 
+  # behaviour: connection pool
   def test_a_thread_that_waits_too_long_gets_an_error
     pool = self.pool(size: 1, timeout: 0.02)
     borrower = Borrower.new(pool)
@@ -136,6 +138,7 @@ class ConnectionPoolTest < PenstockTest
     assert_equal [], @made - [1, 2]
   end
 
+  # behaviour: connection pool
   def test_transaction_runs_the_block_in_a_transaction_of_a_producer
     pool = self.pool
     calls = []
@@ -166,6 +169,7 @@ class ConnectionPoolTest < PenstockTest
 
   # ---- reload and shutdown ----
 
+  # behaviour: connection pool
   def test_reload_closes_the_producers_and_creates_new_ones
     pool = self.pool(size: 2)
     before = pool.with(&:itself).tap(&:queue_size)
@@ -262,6 +266,7 @@ class ConnectionPoolTest < PenstockTest
 
   # ---- the pool of the process ----
 
+  # behaviour: connection pool
   def test_the_module_methods_use_the_pool_of_the_process
     assert_equal [false, nil], [Penstock::ConnectionPool.active?, Penstock::ConnectionPool.default_pool]
     made = Penstock::ConnectionPool.setup(size: 3, &configure)
@@ -278,6 +283,7 @@ class ConnectionPoolTest < PenstockTest
     assert_nil Penstock::ConnectionPool.shutdown
   end
 
+  # behaviour: connection pool
   def test_without_setup_the_error_names_the_method_to_call
     pool = Penstock::ConnectionPool
     [-> { pool.with { nil } }, -> { pool.transaction { nil } }, -> { pool.stats }, -> { pool.reload }].each do |call|
@@ -327,6 +333,7 @@ class ConnectionPoolTest < PenstockTest
     assert_equal 1, pool.with { |producer| producer.produce_sync(topic:, payload: "").offset }
   end
 
+  # behaviour: connection pool
   def test_without_the_gem_the_error_names_the_gem
     assert_equal <<~TEXT, ruby!(<<~PROGRAM)
       Penstock::ConnectionPool requires the connection_pool gem: add gem "connection_pool" to the Gemfile

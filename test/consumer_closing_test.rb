@@ -48,14 +48,17 @@ class ConsumerClosingTest < PenstockTest
     end
   end
 
+  # defect C14, C15
   def test_range = assert_closes("range")
 
+  # defect C14
   def test_cooperative_sticky
     skip "librdkafka #4381, fixed in 2.3.0" if aborts_early?
 
     assert_closes("cooperative-sticky")
   end
 
+  # defect C17
   def test_closing_before_the_first_assignment_with_cooperative_sticky
     skip "librdkafka #4381, fixed in 2.3.0: it aborts the process" if aborts_early? && !ENV["PENSTOCK_OPEN_DEFECTS"]
 

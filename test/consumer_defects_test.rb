@@ -36,6 +36,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   end
 
   # librdkafka #4844: an end of a partition, or an error, moved the position past itself.
+  # defect C3
   def test_03_ends_of_partitions_and_errors_between_messages_lose_none
     own, sender = broken_in(5)
     one = member(own, "enable.partition.eof": true)
@@ -95,6 +96,7 @@ class ConsumerDefectsTest < ConsumerTestCase
 
   # So is librdkafka's commit when the member leaves. There is no other member: if its SyncGroup came after the leader's, the
   # embedded cluster would refuse it and, while it joined once more, all commits. Brokers do neither.
+  # defect C7
   def test_07_a_close_while_the_member_joins_its_group_again_commits_what_is_processed
     own, = broken_in(50, partitions: 4)
     gate = gate(own)
@@ -114,6 +116,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   end
 
   # librdkafka #2933: a commit that failed stopped fetching.
+  # defect C8
   def test_08_messages_come_while_commits_fail
     own, sender = broken_in(10)
     one = member(own)
@@ -130,6 +133,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   end
 
   # librdkafka #2782, #3745: a partition that comes back has an old stored offset, which was committed.
+  # defect C9
   def test_09_a_partition_that_comes_back_does_not_commit_an_old_offset
     name = filled(20)
     make = -> { group_consumer("group-#{name}", "auto.commit.interval.ms": 20).assign(name => [0]) }
@@ -151,6 +155,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   end
 
   # librdkafka #4261, #4636: messages came twice after the leader had moved.
+  # defect C11
   def test_11_messages_come_once_while_leaders_move
     own, sender = broken_in(50, brokers: 3)
     one = member(own, "topic.metadata.refresh.interval.ms": 100)
@@ -166,6 +171,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   end
 
   # librdkafka 2.14.2 crashed when it left a group whose coordinator was gone.
+  # defect C17
   def test_17_close_without_the_coordinator_ends_in_time
     own, = broken_in(3)
     one = group_consumer("g", servers: own.bootstrap_servers, "heartbeat.interval.ms": 100, log_level: 0).subscribe("defects")
@@ -177,6 +183,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   end
 
   # librdkafka #5199: an element of a list kept the error of an earlier commit.
+  # defect C22
   def test_22_a_commit_that_succeeds_after_one_that_failed_reports_success
     own, = broken_in(3)
     one = member(own)
@@ -188,6 +195,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   end
 
   # librdkafka #5066, #5088: a client did not find its way back when all brokers had been away.
+  # defect C26
   def test_26_a_consumer_goes_on_when_all_brokers_have_been_down
     own, sender = broken_in(10, brokers: 2)
     one = member(own, log_level: 0, "reconnect.backoff.max.ms": 200)
@@ -213,6 +221,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   end
 
   # rdkafka-ruby #540, #541: a batch had messages from before and after a rebalance.
+  # defect C29
   def test_29_a_batch_has_messages_of_one_assignment
     name = filled(500, partitions: 2)
     one = reading(name)
@@ -229,6 +238,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   end
 
   # Karafka 2.6: a seek that failed skipped messages.
+  # defect C31
   def test_31_a_seek_that_fails_changes_nothing
     name = filled(10, partitions: 2)
     one = reading(name)
@@ -271,6 +281,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   RUBY
 
   # Karafka: what it knew of a partition was never freed.
+  # defect C32
   def test_32_assigning_and_revoking_leaves_no_memory
     sizes = ruby!("#{RESIDENT}#{STATE}", cluster.bootstrap_servers, topic(partitions: 60), seconds: 60).split.map(&:to_i)
     assert_operator sizes.last - sizes[1], :<, 1_500, sizes.inspect
@@ -294,6 +305,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   RUBY
 
   # librdkafka #5218 (open): what was fetched before a pause stays in memory until the program polls.
+  # defect C5
   def test_05_polling_frees_the_messages_of_paused_partitions
     name = topic(partitions: 4)
     4.times { |partition| produce(name, ["x" * 10_000] * 400, partition:) }
@@ -344,6 +356,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   end
 
   # librdkafka repeats a commit that the coordinator could not handle, also after it has sent a later one.
+  # defect C34
   def test_34_a_commit_that_is_repeated_does_not_overtake_a_later_one
     one, own, gate, held = with_commit_on_its_way { |member| member.commit({ "defects" => { 0 => 5 } }, async: true) }
     later = quiet_thread { one.commit({ "defects" => { 0 => 9 } }) }
@@ -367,6 +380,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   end
 
   # The same with the commits of what is processed, of which librdkafka's own timer sends one while an earlier one is repeated.
+  # defect C34
   def test_34_periodic_commits_do_not_overtake_each_other
     own, = broken_in(20)
     gate = gate(own)
@@ -405,6 +419,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   }.freeze
 
   GIVING_UP.each do |what, give_up|
+    # defect C34
     define_method("test_34_the_last_commit_before_#{what}_is_not_overtaken_by_an_earlier_one") do
       own, = broken_in(20)
       gate = gate(own)
@@ -481,6 +496,7 @@ class ConsumerDefectsTest < ConsumerTestCase
 
   # Brokers compare a commit's generation only, and it is sent with the one that the member has then.
   [false, true].each do |async|
+    # defect C38
     define_method("test_38_an_#{async ? "asynchronous" : "ordinary"}_commit_is_not_sent_if_its_partition_is_lost_meanwhile") do
       own, = broken_in(20)
       one = member(own)
@@ -511,6 +527,7 @@ class ConsumerDefectsTest < ConsumerTestCase
            "at_the_second_attempt" => ->(own) { own.inject_errors(:list_offsets, :request_timed_out) } }.freeze
 
   LATE.each do |how, late|
+    # defect C35
     define_method("test_35_a_seek_before_the_first_message_is_not_undone_by_a_leader_that_answers_#{how}") do
       one = asking_for_the_end(&late)
       one.seek("defects", 0, 5)
@@ -527,6 +544,7 @@ class ConsumerDefectsTest < ConsumerTestCase
       assert_equal (5..19).to_a, take(one, 15).map(&:offset)
     end
 
+    # defect C36
     define_method("test_36_a_partition_that_is_assigned_again_is_not_moved_by_a_leader_that_answers_#{how}") do
       one = asking_for_the_end(&late)
       one.assign("defects" => { 0 => 5 })
@@ -658,6 +676,7 @@ class ConsumerDefectsTest < ConsumerTestCase
 
   # librdkafka goes on fetching a partition that was taken away in that time. At its next assignment these messages came before
   # those that the group begins with: 800 messages came twice.
+  # defect C36
   thorough def test_36_a_partition_that_comes_back_repeats_nothing
     own, = broken_in(400, partitions: 2, brokers: 2)
     2.times { |partition| own.move_leader("defects", partition, partition + 1) }

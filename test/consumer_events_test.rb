@@ -27,6 +27,7 @@ class ConsumerEventsTest < ConsumerTestCase
 
   # ---- its life ----
 
+  # behaviour: consumer.connected, consumer.closing, consumer.closed
   def test_a_consumer_publishes_its_connection_and_its_close_once
     name = filled(1)
     one = consumer
@@ -75,6 +76,7 @@ class ConsumerEventsTest < ConsumerTestCase
     assert_includes got, ["messages.polled", one.id]
   end
 
+  # behaviour: consumer.connected, consumer.closing, consumer.closed
   def test_close_in_a_signal_trap_publishes_on_another_thread
     name = filled(1)
     one = reading(name)
@@ -92,6 +94,7 @@ class ConsumerEventsTest < ConsumerTestCase
 
   # ---- messages ----
 
+  # behaviour: messages.polled
   def test_polled_messages_are_published_as_the_poll_returns_them
     name = filled(5)
     one = reading(name)
@@ -117,6 +120,7 @@ class ConsumerEventsTest < ConsumerTestCase
 
   # A caller that defers interrupts until it has the messages gets them, also if the listener blocks. The monitor would take the
   # interrupt for an error of the listener.
+  # behaviour: messages.polled
   def test_an_interrupt_during_a_listener_of_messages_comes_after_the_poll
     one = reading(filled(1))
     entered = Queue.new
@@ -154,6 +158,7 @@ class ConsumerEventsTest < ConsumerTestCase
 
   # ---- rebalances ----
 
+  # behaviour: rebalance.partitions_assigned, rebalance.partitions_revoked
   def test_assignments_and_revocations_have_the_partitions
     name = filled(1, partitions: 2)
     one = group_consumer("group-#{name}").subscribe(name)
@@ -165,6 +170,7 @@ class ConsumerEventsTest < ConsumerTestCase
     assert_equal [{ name => [0, 1] }, false], seen.last.payload.values_at(:partitions, :lost)
   end
 
+  # behaviour: rebalance.partitions_assigned, rebalance.partitions_revoked
   def test_the_assignment_is_published_after_the_rebalance_listener_and_before_its_messages
     name = filled(1)
     order = []
@@ -218,6 +224,7 @@ class ConsumerEventsTest < ConsumerTestCase
 
   # ---- offsets ----
 
+  # behaviour: offsets.committed, offsets.commit_failed
   def test_each_commit_is_published_with_its_offsets
     name = filled(3)
     one = group_consumer("group-#{name}", "enable.auto.commit": false).subscribe(name)
@@ -236,6 +243,7 @@ class ConsumerEventsTest < ConsumerTestCase
     assert_equal [2, 0], one.metrics.to_a.values_at(5, 6)
   end
 
+  # behaviour: offsets.committed, offsets.commit_failed
   def test_periodic_commits_are_published_for_partitions_with_new_offsets
     name = topic(partitions: 2)
     produce(name, %w[a b c], partition: 0)
@@ -256,6 +264,7 @@ class ConsumerEventsTest < ConsumerTestCase
     assert_equal({ name => { 0 => 3 } }, seen.first[:offsets])
   end
 
+  # behaviour: offsets.committed, offsets.commit_failed
   def test_a_commit_that_fails_is_published_with_its_error
     name = filled(1)
     one = group_consumer("group-#{name}", "enable.auto.commit": false)

@@ -96,6 +96,7 @@ class ConsumerKeepAliveTest < ConsumerTestCase
     assert_equal({ 0 => nil, 1 => nil }, one.committed(@topic, [0, 1]))
   end
 
+  # behaviour: consumer.caught_up, partition.stuck, rebalance.held_back
   def test_a_revocation_is_held_back_until_the_work_is_done
     one = member("max.poll.interval.ms": 30_000) { |config| config.hold_rebalances = 20_000 }
     told = Queue.new

@@ -168,6 +168,7 @@ class ConsumerMarkTest < ConsumerTestCase
     assert_committed 3, name
   end
 
+  # defect C10
   def test_manual_marks
     name = filled(6)
     one = member(name) { |config| config.mark = :manual }
@@ -217,6 +218,7 @@ class ConsumerMarkTest < ConsumerTestCase
     assert_equal [4, 4], [committed(name, 0), committed(name, 1)]
   end
 
+  # defect C31
   def test_a_message_of_an_earlier_assignment_cannot_be_marked
     name = filled(4)
     one = member(name)

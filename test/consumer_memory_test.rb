@@ -44,6 +44,7 @@ class ConsumerMemoryTest < ConsumerTestCase
   end
 
   # With librdkafka's defaults a partition is fetched again only a second after the queue was full.
+  # defect C1
   def test_a_full_queue_does_not_stop_the_next_fetch_for_a_second
     if Gem::Version.new(Penstock.librdkafka_version) < Gem::Version.new("2.2")
       assert_operator kafka[:"queued.min.messages"], :>, 950_000 # so that it is rarely full

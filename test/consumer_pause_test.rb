@@ -15,6 +15,7 @@ class ConsumerPauseTest < ConsumerTestCase
     end
   end
 
+  # defect C27
   def test_only_the_paused_partition_stops
     name = filled(50, partitions: 2)
     one = reading(name, partitions: [0, 1])
@@ -30,6 +31,7 @@ class ConsumerPauseTest < ConsumerTestCase
   end
 
   # librdkafka begins an unpaused partition anew when it is resumed (until 2.4.0, #2593).
+  # defect C4
   def test_resuming_what_is_not_paused_repeats_nothing
     name = filled(200)
     one = reading(name)
@@ -44,6 +46,7 @@ class ConsumerPauseTest < ConsumerTestCase
   end
 
   # librdkafka's own pause outlives a revocation.
+  # defect 23, C6
   def test_a_partition_that_is_assigned_again_is_not_paused
     name = filled(5)
     one = reading(name)
@@ -55,6 +58,7 @@ class ConsumerPauseTest < ConsumerTestCase
     assert_equal [2, 3, 4], take(one, 3).map(&:offset)
   end
 
+  # defect 23, C6
   def test_a_partition_that_is_revoked_by_the_group_is_not_paused
     name = filled(4)
     one = group_consumer("group-#{name}", "heartbeat.interval.ms": 100).subscribe(name)
@@ -225,6 +229,7 @@ class ConsumerPauseTest < ConsumerTestCase
   end
 
   # Messages of a thousand pauses: each once.
+  # defect C2
   thorough def test_pausing_a_thousand_times_in_the_stream_loses_nothing
     name = filled(3_000, partitions: 2)
     one = reading(name, partitions: [0, 1])

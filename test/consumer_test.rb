@@ -9,6 +9,7 @@ class ConsumerTest < ConsumerTestCase
 
   # ---- messages ----
 
+  # defect 30
   def test_a_message_has_the_bytes_that_were_produced
     name = topic(partitions: 1)
     payload = Random.bytes(70_000)
@@ -21,6 +22,7 @@ class ConsumerTest < ConsumerTestCase
                  [message.payload, message.key, message.topic].map(&:encoding)
   end
 
+  # defect 30
   def test_nil_and_empty_keys_and_payloads_stay_different
     name = topic(partitions: 1)
     one = producer
@@ -30,6 +32,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal [true, false, true, false], messages.map(&:tombstone?)
   end
 
+  # defect 30
   def test_headers_may_be_single_repeated_empty_or_absent
     name = topic(partitions: 1)
     one = producer
@@ -51,6 +54,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal [expected] * 2, take(reading(name), 2).map(&:headers)
   end
 
+  # defect 30
   def test_headers_of_other_clients_can_be_read
     name = topic(partitions: 1, on: embedded_cluster)
     many = ["1", nil, ""].map { |value| ["many", value] }
@@ -62,6 +66,7 @@ class ConsumerTest < ConsumerTestCase
     assert Ractor.shareable?(message)
   end
 
+  # defect 6
   def test_a_message_is_immutable_shareable_and_outlives_its_consumer
     name = topic(partitions: 1)
     2.times { producer.produce_sync(topic: name, payload: "p", key: "k", headers: { "a" => %w[1 2] }) }
@@ -129,6 +134,7 @@ class ConsumerTest < ConsumerTestCase
     assert_took(30, duration)
   end
 
+  # defect 13
   def test_threads_that_poll_one_consumer_share_its_messages
     name = topic(partitions: 2)
     2.times { |partition| produce(name, Array.new(2_000) { |i| "#{partition}-#{i}" }, partition:) }
@@ -149,6 +155,7 @@ class ConsumerTest < ConsumerTestCase
   end
 
   # The queue's callback runs once for messages that arrive together.
+  # defect 17
   def test_a_thread_that_takes_one_of_two_messages_wakes_another_thread_for_the_second
     name = topic(partitions: 1)
     sender = producer
@@ -184,6 +191,7 @@ class ConsumerTest < ConsumerTestCase
   end
 
   # librdkafka 2.0.2 fails an assertion, which ends the process, if it must stop a partition that it is already stopping.
+  # defect C18
   slow def test_partitions_can_be_reassigned_at_any_moment
     ruby!(<<~RUBY, cluster.bootstrap_servers, topic(partitions: 3))
       servers, topic = ARGV
@@ -288,6 +296,7 @@ class ConsumerTest < ConsumerTestCase
 
   # A lost wake-up delays a message until the thread looks again after a second, or until statistics arrive. The unreachable
   # broker causes errors.
+  # defect 17
   alone slow def test_waiting_consumers_get_each_message_soon_despite_statistics_and_errors
     skip "too slow under GC stress" if GCLevel.slow?
     name = topic(partitions: 1)
@@ -314,6 +323,7 @@ class ConsumerTest < ConsumerTestCase
 
   # ---- errors ----
 
+  # defect 21
   slow def test_an_error_of_one_partition_is_raised_once_and_loses_no_message
     own = own_cluster(brokers: 2)
     own.create_topic(name = "erring", partitions: 2)
@@ -365,6 +375,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal offset, Ractor.make_shareable(error).offset
   end
 
+  # defect 21, C30
   def test_a_message_with_damaged_headers_loses_nothing_else
     one = embedded(name = damaged_topic([1, 2, 3, 4, 5, 6], count: 8))
     messages = take(one, 8)
@@ -379,6 +390,7 @@ class ConsumerTest < ConsumerTestCase
     end
   end
 
+  # defect 21
   def test_a_batch_names_its_damaged_messages
     one = embedded(name = damaged_topic([1, 3]))
     batches = []
@@ -391,6 +403,7 @@ class ConsumerTest < ConsumerTestCase
   end
 
   # The consumer does not report them.
+  # defect 21
   def test_partition_ends_are_no_errors_and_lose_no_message
     name = topic(partitions: 3)
     one = reading(name, partitions: [0, 1, 2], "enable.partition.eof": true)
@@ -401,6 +414,7 @@ class ConsumerTest < ConsumerTestCase
     end
   end
 
+  # defect 24
   slow def test_every_later_poll_raises_a_fatal_error
     own = own_cluster
     own.create_topic(name = "fatal", partitions: 1)
@@ -442,12 +456,14 @@ class ConsumerTest < ConsumerTestCase
   end
 
   # If log lines were events, they would accumulate in a queue of librdkafka.
+  # defect 31
   def test_log_lines_arrive_while_no_thread_polls
     text = StringIO.new
     one = reading(topic, debug: "fetch") { |config| config.logger = Logger.new(text) }
     eventually { text.string.scan(/\[#{one.id}\] FETCH/).size > 5 }
   end
 
+  # defect C21
   slow def test_a_request_without_an_answer_in_time_raises_a_timeout_error
     own = own_cluster
     own.create_topic("slow", partitions: 1)
@@ -604,6 +620,7 @@ class ConsumerTest < ConsumerTestCase
 
   # ---- interruption ----
 
+  # defect C33
   def test_every_wait_can_be_interrupted_at_once
     one = reading(topic(partitions: 1))
     thread = Thread.new { one.poll(timeout: nil) }
@@ -684,6 +701,7 @@ class ConsumerTest < ConsumerTestCase
     end
   end
 
+  # defect 13
   def test_close_from_many_threads_closes_once
     name = topic(partitions: 1)
     produce(name, Array.new(1_000, "x"))
@@ -694,6 +712,7 @@ class ConsumerTest < ConsumerTestCase
   end
 
   # Each message goes to exactly one polling thread. All other calls return or raise. Longer: PENSTOCK_ROUNDS=100
+  # defect 13
   slow def test_eight_threads_use_and_close_one_consumer_repeatedly
     name = topic(partitions: 1)
     produce(name, Array.new(500, &:to_s))
@@ -728,6 +747,7 @@ class ConsumerTest < ConsumerTestCase
     end
   end
 
+  # defect 6
   def test_close_does_not_wait_for_messages_that_no_thread_polled
     name = topic(partitions: 2)
     2.times { |partition| produce(name, Array.new(1_000, "x"), partition:) }
@@ -767,6 +787,7 @@ class ConsumerTest < ConsumerTestCase
     assert_took(10, seconds_of { one.close(timeout: 1) })
   end
 
+  # defect 20
   def test_a_signal_trap_can_close_a_consumer_while_it_is_polled
     output = ruby!(<<~RUBY, cluster.bootstrap_servers, topic(partitions: 1))
       consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0] } }
@@ -806,6 +827,7 @@ class ConsumerTest < ConsumerTestCase
 
   # ---- fork ----
 
+  # defect 7
   def test_a_fork_child_cannot_use_its_parents_consumer_and_does_not_disturb_it
     name = topic(partitions: 1)
     produce(name, %w[a b])
@@ -833,6 +855,7 @@ class ConsumerTest < ConsumerTestCase
     e.class
   end
 
+  # defect 7
   def test_a_fork_child_exits_cleanly_while_its_parent_polls
     name = topic(partitions: 1)
     sender = producer
@@ -847,6 +870,7 @@ class ConsumerTest < ConsumerTestCase
 
   # ---- the garbage collector ----
 
+  # defect 29
   def test_consuming_works_under_gc_stress
     name = topic(partitions: 1)
     sender = producer
@@ -882,6 +906,7 @@ class ConsumerTest < ConsumerTestCase
     raises: ->(_) { raise Mine }, raises_exception: ->(_) { raise Exception, "mine" }, # rubocop:disable Lint/RaiseException
     throws: ->(_) { throw :out }, breaks: nil, is_killed: ->(_) { Thread.current.kill }
   }.each do |name, ending|
+    # defect 14
     define_method("test_a_block_of_each_that_#{name}_loses_no_message") do
       name_of = topic(partitions: 1)
       produce(name_of, Array.new(60, &:to_s))
@@ -907,6 +932,7 @@ class ConsumerTest < ConsumerTestCase
   HELD = 1_000
 
   # close does not wait for messages that the program still holds, nor for fetched messages that no thread has polled.
+  # defect 6
   slow def test_messages_stay_readable_after_a_consumer_with_10_000_prefetched_messages_closes
     name = topic(partitions: 1)
     produce(name, Array.new(HELD + 10_000) { |i| "payload #{i}" })

@@ -49,6 +49,7 @@ class DeliveryHandleTest < PenstockTest
     assert_includes handle.report.inspect, "error=msg_timed_out"
   end
 
+  # defect 4
   def test_waiting_again_returns_the_same_delivery_result
     handle = delivered
     assert_equal [0, 0], [handle.wait.offset, handle.wait(max_wait_timeout_ms: 0).offset]
@@ -86,6 +87,7 @@ class DeliveryHandleTest < PenstockTest
     end
   end
 
+  # behaviour: If the cluster or topic does not exist, the message fails
   def test_without_a_reachable_broker_wait_times_out_and_the_delivery_result_comes_later
     handle = unreachable_producer("message.timeout.ms": 300).produce_async(topic: "nowhere", payload: "")
     assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms: 20) }
@@ -249,6 +251,7 @@ class DeliveryHandleTest < PenstockTest
     @labelling[0].produce_async(topic: @labelling[1], payload: "", label:).tap(&:wait)
   end
 
+  # defect 6
   def test_a_handle_outlives_its_closed_and_collected_producer
     handles = Thread.new { in_a_producer_of_its_own }.value
     10.times { GC.start }

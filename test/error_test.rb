@@ -3,8 +3,6 @@
 require_relative "test_helper"
 
 class ErrorTest < PenstockTest
-  SOURCES = Dir.glob("{error,*_errors}.rb", base: folder = File.expand_path("../lib/penstock/errors", __dir__))
-               .to_h { |file| [file, File.readlines(File.join(folder, file), chomp: true)] }
   # Each error is in exactly one of these groups, except the error that reports no failure.
   GROUPS = [Penstock::UsageError, Penstock::ConfigurationError, Penstock::ProduceError, Penstock::TransactionError,
             Penstock::ConsumeError, Penstock::AdminError, Penstock::ClusterError, Penstock::MessagePack::UnpackError].freeze
@@ -27,12 +25,15 @@ class ErrorTest < PenstockTest
 
   def timed_out = ErrorTest.timed_out
 
+  # behaviour: all of them
   def test_every_error_is_a_penstock_error_and_a_standard_error
     assert_operator CLASSES.size, :>=, 11
     CLASSES.each { |error| assert_operator error, :<=, Penstock::Error }
     assert_operator Penstock::Error, :<, StandardError
   end
 
+  # behaviour: all of them
+  # behaviour: ProducerUsedInParentProcess
   def test_names_from_other_clients_are_aliases_of_the_same_classes
     Penstock.constants.map { |name| Penstock.const_get(name) }.grep(Class).select { |one| one <= Penstock::Error }.each do |one|
       assert_same one, Penstock::Errors.const_get(one.name.delete_prefix("Penstock::"))
@@ -49,17 +50,6 @@ class ErrorTest < PenstockTest
     assert_equal [*GROUPS, Penstock::AbortTransaction].sort_by(&:name), below.sort_by(&:name)
   end
 
-  def test_every_error_is_in_the_file_of_its_group_with_a_comment_above_it
-    CLASSES.each do |error|
-      definition = /\A +class #{error.name.split("::").last}\b/
-      file, lines = SOURCES.find { |_, text| text.grep(definition).any? }
-      assert file, "no file names #{error}"
-      assert_match(/\A +# \S/, lines[lines.index { |text| text.match?(definition) } - 1], "#{error} has no comment")
-      group = GROUPS.find { |one| error <= one } or next
-      assert_equal "#{group.name.split("::").last.delete_suffix("Error").downcase}_errors.rb", file, error.name
-    end
-  end
-
   def test_connection_errors_can_be_rescued_together
     including = CLASSES.select { |error| error.include?(Penstock::ConnectionError) }
     assert_equal [Penstock::AuthenticationError, Penstock::BrokerRejectedError, Penstock::BrokersUnreachableError,
@@ -67,25 +57,6 @@ class ErrorTest < PenstockTest
     including.each { |error| assert_operator error, :<, Penstock::ProduceError }
     assert_same Penstock::ConnectionError, Penstock::Errors::ConnectionError
   end
-
-  # docs/errors.md has a table row for each class, in the section of its group.
-  def test_the_guide_lists_every_error_in_its_group
-    rows = []
-    File.foreach(File.expand_path("../docs/errors.md", __dir__), chomp: true) do |line|
-      group = line[/\A### .*`([\w:]+)`/, 1]
-      rows << [group, []] if group
-      if rows.any? && line.start_with?("| `")
-        rows.last[1] << [*line.match(/\A\| `([\w:]+)` \| `([\w:]+)` \| [^|]*[^| ][^|]* \|\z/)&.captures]
-      end
-    end
-    expected = GROUPS.map do |group|
-      members = CLASSES.select { |error| error < group }
-      [short(group), members.map { |error| [short(error), short(error.superclass)] }.sort]
-    end
-    assert_equal expected.sort, rows.map { |group, members| [group, members.sort] }.sort
-  end
-
-  def short(error) = error.name.delete_prefix("Penstock::")
 
   # Other code that builds errors could give their messages another form.
   def test_only_the_factory_builds_errors
@@ -129,6 +100,7 @@ class ErrorTest < PenstockTest
     assert_equal ["Penstock::ProduceManyError", []], [bare.message, bare.dispatched]
   end
 
+  # behaviour: ProduceError
   def test_errors_about_a_message_are_produce_errors
     [Penstock::QueueFullError, Penstock::DeliveryError, Penstock::WaitTimeoutError, Penstock::ProduceManyError].each do |error|
       assert_operator error, :<, Penstock::ProduceError
@@ -142,6 +114,8 @@ class ErrorTest < PenstockTest
                  including.map { |error| error.name.delete_prefix("Penstock::") }.sort
   end
 
+  # behaviour: ProduceError
+  # behaviour: If the cluster or topic does not exist, the message fails
   def test_a_message_timeout_names_producer_topic_brokers_and_what_to_do
     error = timed_out
     ["producer patient", "topic nowhere", "partition 1", "127.0.0.1:1", "refused", "message.timeout.ms",
@@ -252,6 +226,7 @@ class ErrorTest < PenstockTest
     end
   end
 
+  # behaviour: ProduceManyError
   def test_a_failed_batch_carries_its_handles_and_the_attributes_of_its_first_error
     producer = unreachable_producer("message.timeout.ms": 100)
     error = assert_raises(Penstock::ProduceManyError) do

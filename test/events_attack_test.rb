@@ -218,6 +218,7 @@ class EventsAttackTest < ListenerTestCase
     end
   end
 
+  # defect 14
   def test_a_token_provider_that_throws_is_reported_and_called_again
     provider = Ending.new { throw :nowhere }
     one = unreachable_producer("security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER") do |config|

@@ -18,6 +18,7 @@ class EventsTest < PenstockTest
 
   # ---- message.acknowledged ----
 
+  # behaviour: message.acknowledged
   def test_the_event_of_an_acknowledged_message_has_all_keys
     producer = self.producer
     seen = collect_events(producer, ACKNOWLEDGED)
@@ -38,6 +39,8 @@ class EventsTest < PenstockTest
     expected.nil? ? assert_nil(actual) : assert_equal(expected.inspect, actual.inspect)
   end
 
+  # behaviour: message.acknowledged
+  # behaviour: The handle and the report have the message's label
   def test_every_message_of_a_batch_is_published_once_with_its_label_in_the_order_of_its_partition
     producer = self.producer
     seen = collect_events(producer, ACKNOWLEDGED)
@@ -50,6 +53,7 @@ class EventsTest < PenstockTest
     assert_equal [*0...1_500], (seen.map { |event| event[:label] })
   end
 
+  # behaviour: message.acknowledged
   def test_a_listener_gets_only_events_between_subscribe_and_unsubscribe
     producer = self.producer
     name = topic(partitions: 1)
@@ -74,6 +78,7 @@ class EventsTest < PenstockTest
     eventually { source.counts.last.zero? }
   end
 
+  # behaviour: a bus for all producers, ready-made listeners
   def test_the_global_monitor_gets_events_of_every_producer_including_earlier_ones
     producers = Array.new(2) { producer }
     name = topic
@@ -85,6 +90,7 @@ class EventsTest < PenstockTest
     assert_equal producers.map(&:id).sort, Array.new(2) { seen.pop }.sort
   end
 
+  # behaviour: producer.created, producer.configured
   def test_the_global_monitor_gets_events_that_belong_to_no_single_producer
     seen = []
     Penstock.monitor.subscribe("producer.created") { |event| seen << [event.id, event[:producer_id]] }
@@ -93,6 +99,7 @@ class EventsTest < PenstockTest
     assert_equal [["producer.created", nil], ["producer.configured", made.id, made.config]], seen
   end
 
+  # behaviour: connection_pool.created, connection_pool.setup
   def test_the_global_monitor_gets_events_of_connection_pools
     needs_connection_pool
     seen = []
@@ -107,6 +114,7 @@ class EventsTest < PenstockTest
     assert_equal([[2, 0.1]], seen.first(2).map { |event| event.payload.values_at(:size, :timeout) }.uniq)
   end
 
+  # behaviour: a bus for all producers, ready-made listeners
   def test_a_shared_monitor_gets_events_of_all_its_producers_even_after_a_late_subscription
     shared = Penstock::Monitor.new
     producers = Array.new(2) { producer { |config| config.monitor = shared } }
@@ -120,6 +128,7 @@ class EventsTest < PenstockTest
 
   # ---- error.occurred ----
 
+  # behaviour: error.occurred of librdkafka
   def test_a_failed_message_is_published_as_an_error_with_its_report
     producer = self.producer("message.timeout.ms": 50, servers: "127.0.0.1:1", log_level: 0)
     seen = collect_events(producer, "error.occurred")
@@ -131,6 +140,7 @@ class EventsTest < PenstockTest
     assert_equal [:msg_timed_out, event[:error]], [event[:error].code, event[:delivery_report].error]
   end
 
+  # behaviour: error.occurred of librdkafka
   slow def test_an_error_of_librdkafka_is_published
     producer = unreachable_producer("message.timeout.ms": 2_000)
     seen = collect_events(producer, "error.occurred")
@@ -142,6 +152,7 @@ class EventsTest < PenstockTest
     refute_nil event[:error].code
   end
 
+  # behaviour: Outside transactions a purge fails messages with the code purge_queue
   def test_a_purged_message_is_published_as_an_error_and_not_as_message_purged
     producer = unreachable_producer
     errors = collect_events(producer, "error.occurred")
@@ -154,6 +165,7 @@ class EventsTest < PenstockTest
 
   # ---- statistics.emitted ----
 
+  # behaviour: statistics.emitted
   def test_statistics_are_published_to_listeners_and_parsed_on_request
     producer = self.producer("statistics.interval.ms": 50)
     seen = collect_events(producer, "statistics.emitted")
@@ -166,6 +178,7 @@ class EventsTest < PenstockTest
     assert_equal event[:statistics], JSON.parse(event.json)
   end
 
+  # behaviour: statistics.emitted
   def test_delta_returns_differences_of_the_requested_numbers
     producer = self.producer("statistics.interval.ms": 300)
     seen = []
@@ -179,6 +192,8 @@ class EventsTest < PenstockTest
     assert_equal seen.each_cons(2).map { |one, other| other.last - one.last }, seen.drop(1).map(&:first)
   end
 
+  # behaviour: StatisticsNotEnabledError
+  # behaviour: Statistics are made only for a listener
   def test_without_a_listener_statistics_are_off_and_a_late_listener_turns_them_on
     interval = STATISTICS::INTERVAL
     change_interval(100)
@@ -192,6 +207,7 @@ class EventsTest < PenstockTest
     change_interval(interval)
   end
 
+  # behaviour: Statistics pause while disconnected
   def test_statistics_pause_while_disconnected_and_are_separate_for_each_producer
     producers = Array.new(2) { producer("statistics.interval.ms": 50) }
     seen = producers.map { |one| collect_events(one, "statistics.emitted") }
@@ -233,6 +249,7 @@ class EventsTest < PenstockTest
 
   # ---- the poller ----
 
+  # behaviour: poller.producer_registered, poller.producer_unregistered
   def test_registering_and_unregistering_with_the_poller_are_events
     producer = self.producer
     seen = collect_events(producer, "poller.producer_registered", "poller.producer_unregistered")
@@ -248,6 +265,7 @@ class EventsTest < PenstockTest
   # ---- costs and limits ----
 
   # The dispatcher holds a producer strongly only while events of the producer may still come.
+  # defect 10
   slow def test_a_producer_without_references_publishes_its_pending_events_and_is_collected
     name = topic(partitions: 1)
     seen = Queue.new

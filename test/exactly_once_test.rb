@@ -73,6 +73,7 @@ class ExactlyOnceTest < TransactionTestCase
 
   # ---- committing ----
 
+  # behaviour: transaction(consumer)
   def test_it_polls_a_batch_yields_it_and_commits_the_offsets_after_it_with_the_messages_of_the_block
     producer = transactional
     name = filled(3, partitions: 2)
@@ -98,6 +99,7 @@ class ExactlyOnceTest < TransactionTestCase
     assert_equal ["mine"], sent.flat_map(&:first).map { |row| row[3] }.uniq
   end
 
+  # behaviour: transaction(consumer)
   def test_without_messages_no_transaction_begins_and_it_returns_nil
     producer = transactional
     seen = transaction_events(producer)
@@ -232,6 +234,7 @@ class ExactlyOnceTest < TransactionTestCase
   end
 
   # A second interrupt may end the rewind's wait, or come just before it.
+  # behaviour: transaction(consumer)
   def test_interrupts_at_any_moment_commit_each_message_once
     producer = transactional
     one = reading(filled(400))
@@ -266,6 +269,7 @@ class ExactlyOnceTest < TransactionTestCase
 
   # ---- lost partitions ----
 
+  # behaviour: transaction(consumer)
   def test_partitions_that_are_lost_in_the_block_are_not_committed
     producer = transactional
     name = filled(3)

@@ -47,6 +47,7 @@ class ExitTest < PenstockTest
     assert_equal Signal.list["TERM"], status.termsig
   end
 
+  # behaviour: A producer that is still open when the process ends is closed
   def test_messages_of_many_open_producers_arrive
     assert_arrive(50) do |topic|
       run_quietly("#{HEAD}$all = Array.new(10) { producer.tap { |made| produce(made, 5) } }", topic)
@@ -138,6 +139,7 @@ class ExitTest < PenstockTest
     end
   end
 
+  # defect 27
   thorough slow def test_an_interrupted_unlimited_close_of_a_consumer_delays_the_exit_only_by_close_timeout
     name = topic(partitions: 1)
     program = <<~RUBY
@@ -283,6 +285,7 @@ class ExitTest < PenstockTest
 
   # ---- dropped without close ----
 
+  # behaviour: A producer that is still open when the process ends is closed
   def test_a_producer_dropped_without_close_delivers_and_its_threads_end
     output = nil
     assert_arrive(10) do |topic|
@@ -338,6 +341,7 @@ class ExitTest < PenstockTest
 
   # ---- again and again ----
 
+  # defect 11
   thorough slow def test_a_hundred_programs_with_open_producers_exit_cleanly
     programs = [true, false].cycle.first(100).map do |idempotent|
       "#{HEAD}$all = Array.new(3) { producer('x', 'linger.ms': 5, 'enable.idempotence': #{idempotent}) }
@@ -368,6 +372,7 @@ class ExitTest < PenstockTest
     end
   end
 
+  # defect 11
   def test_exit_is_clean_with_ruby_free_at_exit
     with_environment("RUBY_FREE_AT_EXIT" => "1") do
       assert_arrive(10) do |topic|

@@ -46,6 +46,7 @@ class FiberLifeTest < FiberTestCase
     end
   end
 
+  # defect 32
   def test_delivery_results_arrive_although_a_scheduler_with_waiting_fibers_was_dropped
     held = holding_producer
     name = topic(partitions: 1)

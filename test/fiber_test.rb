@@ -140,6 +140,7 @@ class FiberTest < FiberTestCase
     end
   end
 
+  # behaviour: A fiber scheduler's other fibers go on while produce_sync waits
   def test_a_wait_in_a_fiber_without_a_scheduler_blocks_its_thread
     handle = stuck_producer.produce_async(MESSAGE)
     elapsed = seconds_of { Fiber.new(blocking: false) { timed_out(handle, 200) }.resume }

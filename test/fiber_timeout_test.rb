@@ -47,6 +47,7 @@ class FiberTimeoutTest < FiberTestCase
 
   FiberSchedulers::KINDS.each do |kind|
     PRODUCER.each do |wait, call|
+      # defect 19
       define_method("test_a_timeout_ends_#{wait}_under_#{kind}") do
         assert_ended_in_every_place(kind) { call.call(stuck_producer(**KAFKA.fetch(wait, {}))) }
       end
@@ -66,6 +67,7 @@ class FiberTimeoutTest < FiberTestCase
     end
 
     # Two timeouts expire in one turn of the scheduler: the leader's, and that of a fiber that the leader wakes at its deadline.
+    # defect 19
     define_method("test_a_timeout_at_another_fibers_deadline_ends_the_leaders_wait_under_#{kind}") do
       handle = stuck_producer.produce_async(MESSAGE)
       with_scheduler(kind) do |fibers|

@@ -12,6 +12,7 @@ class ForkTest < PenstockTest
   include FreshCluster
   include SlowCalls
 
+  # behaviour: A child never touches the parent's clients
   def test_a_child_can_use_producers_that_its_parent_configured_used_or_closed
     name = topic(partitions: 1)
     configured, used, closed = Array.new(3) { producer }
@@ -63,6 +64,7 @@ class ForkTest < PenstockTest
     assert_equal 1 + (5 * 200), shared.first.produce_sync(topic: name, payload: "after", partition: 0).offset
   end
 
+  # defect 8
   def test_a_child_of_a_child_delivers
     name = topic(partitions: 1)
     one = producer
@@ -76,6 +78,8 @@ class ForkTest < PenstockTest
     assert_equal 4, one.produce_sync(topic: name, payload: "parent").offset
   end
 
+  # defect 7
+  # behaviour: A child never touches the parent's clients
   def test_an_idle_child_exits_cleanly_in_every_way_and_does_not_affect_its_parent
     name = topic(partitions: 1)
     ruby!(<<~RUBY, cluster.bootstrap_servers, name)
@@ -193,6 +197,7 @@ class ForkTest < PenstockTest
     assert_equal 0, result
   end
 
+  # defect 8
   def test_a_producers_logger_gets_lines_in_the_child
     lines = StringIO.new
     one = unreachable_producer { |config| config.logger = Logger.new(lines) }
@@ -322,6 +327,8 @@ class ForkTest < PenstockTest
     flushing.join
   end
 
+  # behaviour: ProducerUsedInParentProcess
+  # behaviour: A child never touches the parent's clients
   def test_a_transactional_producer_used_before_the_fork_raises_in_the_child
     name = topic(partitions: 1)
     one = producer("transactional.id": "tx-#{rand(2**32)}")
@@ -515,6 +522,7 @@ class ForkTest < PenstockTest
   end
 
   # Ruby unlocks mutexes of threads that do not exist in the child. This shows that nothing else waits for those threads.
+  # defect 8
   slow def test_children_forked_while_a_thread_holds_each_ruby_mutex_work_fork_and_exit_cleanly
     names = ruby!(EVERY_LOCK + <<~RUBY, cluster.bootstrap_servers, topic(partitions: 1), seconds: 100).lines(chomp: true)
       ONE.produce_sync(MESSAGE)
@@ -548,6 +556,7 @@ class ForkTest < PenstockTest
   end
 
   # Ruby does not unlock mutexes of the thread that forks.
+  # defect 8
   slow def test_children_forked_inside_a_listener_a_logger_and_a_hook_work_and_exit_cleanly
     ruby!(EVERY_LOCK + <<~RUBY, cluster.bootstrap_servers, topic(partitions: 1), seconds: 100)
       results = Queue.new

@@ -2,43 +2,16 @@
 
 require_relative "test_helper"
 
-# How calls that wait for an unreachable cluster are interrupted, and what state they leave. conformance_test.rb shows that every
-# call lets other threads run and is interrupted by Thread#raise.
+# Ctrl-C, deadlines, and interrupts that are deferred. conformance_test.rb shows that every call lets other threads run, and that
+# Thread#raise, Thread#kill and Timeout end it at once and leave its object usable.
 class InterruptTest < PenstockTest
-  slow(/control_c|partition_count_is_interrupted|close_is_interrupted/)
+  slow(/control_c/)
 
   class Cancelled < StandardError; end
 
-  # In seconds: between an interrupt and the end of the call, which would last for LONG.
-  SOON = GCLevel.slow? ? 5 : 1
-  LONG = GCLevel.slow? ? 10 : 3
+  SOON = GCLevel.slow? ? 5 : 1 # seconds from an interrupt or a deadline to the end of the call
 
   MESSAGE = { topic: "test", payload: "x" }.freeze
-
-  BLOCKING = {
-    produce_sync: ->(producer) { producer.produce_sync(MESSAGE) },
-    produce_many_sync: ->(producer) { producer.produce_many_sync([MESSAGE] * 3) },
-    wait: ->(producer) { producer.produce_async(MESSAGE).wait },
-    await_all: lambda do |producer|
-      Penstock::DeliveryHandle.await_all(Array.new(3) { producer.produce_async(MESSAGE) }, timeout: nil)
-    end,
-    flush: ->(producer) { producer.produce_async(MESSAGE) && producer.flush },
-    close: ->(producer) { producer.produce_async(MESSAGE) && producer.close },
-    partition_count: ->(producer) { producer.partition_count("test") }
-  }.freeze
-
-  BLOCKING.each do |name, call|
-    define_method("test_#{name}_is_interrupted_by_thread_kill") do
-      with_blocked_thread(call) { |thread| assert_took(SOON, seconds_of { thread.kill.join }) }
-    end
-
-    define_method("test_#{name}_is_interrupted_by_timeout") do
-      stuck = stuck_producer
-      elapsed = seconds_of { assert_raises(Timeout::Error) { Timeout.timeout(0.1) { call.call(stuck) } } }
-      assert_took(0.1..(0.1 + SOON), elapsed)
-      assert_still_works(stuck)
-    end
-  end
 
   PROGRAM = <<~RUBY
     Thread.report_on_exception = false
@@ -81,6 +54,7 @@ class InterruptTest < PenstockTest
 
   { "alone" => "in_the_only_thread", "staying" => "beside_a_sleeping_thread", "ending" => "after_another_thread_has_ended" }
     .each do |kind, situation|
+      # defect 19
       define_method("test_every_call_#{situation}_is_interrupted_by_control_c") { ruby!(PROGRAM, kind, SOON.to_s) }
     end
 
@@ -95,6 +69,9 @@ class InterruptTest < PenstockTest
   }.freeze
 
   DEADLINES.each do |name, (seconds, call)|
+    # defect 27
+    # behaviour: produce_sync
+    # behaviour: max_wait_timeout
     define_method("test_#{name}_ends_at_its_deadline_with_a_timeout_error") do
       stuck = unreachable_producer { |config| config.max_wait_timeout = 300 }
       error = nil
@@ -244,26 +221,6 @@ class InterruptTest < PenstockTest
   end
 
   private
-
-  def stuck_producer = unreachable_producer { |config| config.close_timeout = LONG * 1000 }
-
-  # Yields a thread that sleeps in the call; ends with a producer that still works.
-  def with_blocked_thread(call)
-    stuck = stuck_producer
-    thread = quiet_thread { call.call(stuck) }
-    eventually { thread.stop? && (stuck.queue_size.positive? || !stuck.inspect.include?("configured")) }
-    eventually { thread.stop? }
-    yield thread
-    assert_still_works(stuck)
-  ensure
-    thread&.kill
-  end
-
-  def assert_still_works(producer)
-    assert_predicate producer.produce_async(MESSAGE), :pending? unless producer.closed?
-    producer.close(timeout: 0)
-    assert_predicate producer, :closed?
-  end
 
   def cpu_seconds_of
     start = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)

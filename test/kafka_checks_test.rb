@@ -63,6 +63,7 @@ class KafkaChecksTest < PenstockTest
     define_method("test_valid_settings_#{i}_are_accepted_without_a_warning") { assert_empty checks(settings) }
   end
 
+  # behaviour: oauth.token_provider_listener
   def test_a_token_source_is_rejected_if_there_are_two_or_if_sasl_does_not_use_it
     assert_empty checks(OAUTH, token_provider: PROVIDER)
     unsecure = { **OAUTH, "enable.sasl.oauthbearer.unsecure.jwt": true }

@@ -43,6 +43,7 @@ class ListenersActiveSupportTest < PenstockTest
   # Longer than any delay of the machine between two reads of the clock.
   LONG = 3_600_000.0
 
+  # behaviour: ActiveSupport::Notifications
   def test_a_subscriber_with_one_parameter_gets_an_event_with_the_right_duration
     subscribe("message.produced_sync.penstock") { |event| @seen << event }
     @monitor.instrument("message.produced_sync", { producer_id: "p", message: MESSAGE, time: LONG })
@@ -55,6 +56,7 @@ class ListenersActiveSupportTest < PenstockTest
     assert_in_delta Time.now, event.end, 60
   end
 
+  # behaviour: ActiveSupport::Notifications
   def test_a_subscriber_with_five_parameters_gets_times_and_the_payload
     subscribe("message.produced_sync.penstock") { |*all| @seen << all }
     subscribe(/sync\.penstock\z/) { |name, start, finish, id, payload| @seen << [name, start, finish, id, payload] }
@@ -126,6 +128,7 @@ class ListenersActiveSupportTest < PenstockTest
     assert_equal [{ producer_id: "p" }], own
   end
 
+  # behaviour: ActiveSupport::Notifications
   def test_a_subscriber_that_raises_is_reported_as_the_listeners_error_and_disturbs_no_other_listener
     errors = []
     subscribe("message.produced_sync.penstock") { |_event| raise KeyError, "mine" }

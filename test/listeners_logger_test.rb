@@ -56,6 +56,7 @@ class ListenersLoggerTest < MetricsTestCase
     end
   end
 
+  # behaviour: a bus for all producers, ready-made listeners
   def test_each_step_of_a_producers_life_is_logged_at_info
     one = producer { |config| config.id = "orders" }
     one.monitor.subscribe(listener(Logger::INFO))
@@ -129,6 +130,7 @@ class ListenersLoggerTest < MetricsTestCase
     refute_includes @lines.reject { |severity, _| severity == "DEBUG" }.join, SECRET
   end
 
+  # behaviour: a bus for all producers, ready-made listeners
   def test_contents_are_logged_at_debug_and_truncated
     one = producer
     one.monitor.subscribe(listener)
@@ -142,6 +144,7 @@ class ListenersLoggerTest < MetricsTestCase
     refute_includes @lines.reject { |severity, _| severity == "DEBUG" }.join, SECRET
   end
 
+  # behaviour: a bus for all producers, ready-made listeners
   def test_without_log_messages_no_content_is_logged
     one = producer
     one.monitor.subscribe(listener(log_messages: false))

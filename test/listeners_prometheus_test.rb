@@ -19,6 +19,7 @@ class ListenersPrometheusTest < MetricsTestCase
 
   # ---- over HTTP ----
 
+  # behaviour: a bus for all producers, ready-made listeners
   def test_the_page_is_served_over_http
     server = HTTPServer.new(@metrics)
     one = named
@@ -63,6 +64,7 @@ class ListenersPrometheusTest < MetricsTestCase
 
   # ---- counters ----
 
+  # behaviour: a bus for all producers, ready-made listeners
   def test_counters_continue_after_a_disconnect_a_reload_and_a_close
     one = recovering
     one.monitor.subscribe(@metrics)

@@ -64,6 +64,7 @@ class ListenersStatsdTest < MetricsTestCase
     assert_equal ["a?____b", "x?_"], env.values_at("env", "type").map { |tag| tag.dup.force_encoding(Encoding::UTF_8) }
   end
 
+  # behaviour: a bus for all producers, ready-made listeners
   def test_calls_delivery_results_and_bytes_are_counted
     listener = statsd(tags: { env: "test" })
     one = producer { |config| config.id = "orders" }
@@ -204,6 +205,7 @@ class ListenersStatsdTest < MetricsTestCase
 
   # ---- formats ----
 
+  # behaviour: a bus for all producers, ready-made listeners
   def test_plain_statsd_puts_tags_into_the_metrics_name
     listener = statsd(dogstatsd: false, namespace: "shop")
     one = producer { |config| config.id = "or.ders:1" }
@@ -249,6 +251,7 @@ class ListenersStatsdTest < MetricsTestCase
     end
   end
 
+  # behaviour: a bus for all producers, ready-made listeners
   def test_a_given_client_sends_the_metrics
     client = DatadogClient.new
     listener = Penstock::Listeners::Statsd.new(client:, tags: { env: "test" }, rd_kafka: {}).tap { |made| @listeners << made }
@@ -281,6 +284,7 @@ class ListenersStatsdTest < MetricsTestCase
 
   # ---- librdkafka's statistics ----
 
+  # behaviour: a bus for all producers, ready-made listeners
   def test_numbers_from_librdkafkas_statistics_are_sent
     listener = statsd(rd_kafka: Penstock::Listeners::Statsd::RD_KAFKA)
     one = producer("statistics.interval.ms": 20)

@@ -50,6 +50,7 @@ class ListenersTest < ListenerTestCase
     sleep 0.01 until over? || now > deadline
   end
 
+  # defect 16
   alone def test_a_listener_that_sleeps_for_3_seconds_in_a_loop_delays_no_other_producer
     @bad = [impatient]
     @bad[0].monitor.subscribe(ACKNOWLEDGED) { sleep_for_long }
@@ -59,6 +60,7 @@ class ListenersTest < ListenerTestCase
     assert_operator p99(heard), :<, FAST
   end
 
+  # defect 16
   alone slow def test_five_bad_listeners_of_different_kinds_delay_none_of_fifteen_others
     @bad = BAD.values.map { |bad| impatient.tap { |made| made.monitor.subscribe(ACKNOWLEDGED) { bad.call(self) } } }
     @bad.each { |producer| producer.monitor.subscribe("error.occurred") { nil } }
@@ -72,6 +74,7 @@ class ListenersTest < ListenerTestCase
 
   # ---- each kind ----
 
+  # behaviour: listener.slow
   def test_a_listener_over_its_budget_is_reported_by_name_once_while_it_still_runs
     producer = impatient
     slow = Queue.new
@@ -92,6 +95,7 @@ class ListenersTest < ListenerTestCase
     def on_message_acknowledged(_event) = @block.call
   end
 
+  # behaviour: listener.slow
   def test_a_slow_listener_object_is_reported_by_its_class
     producer = impatient
     slow = Queue.new
@@ -102,6 +106,7 @@ class ListenersTest < ListenerTestCase
     assert_equal "ListenersTest::Slow", slow.pop
   end
 
+  # behaviour: error.occurred of listeners
   def test_a_listener_that_raises_is_reported_once_and_delivery_of_events_continues
     [KeyError.new("mine"), Exception.new("mine"), NotImplementedError.new("mine")].each do |problem|
       producer = impatient
@@ -117,6 +122,7 @@ class ListenersTest < ListenerTestCase
     end
   end
 
+  # behaviour: error.occurred of listeners
   def test_an_error_listener_that_raises_is_reported_to_the_other_listeners
     producer = unreachable_producer
     seen = Queue.new
@@ -177,6 +183,7 @@ class ListenersTest < ListenerTestCase
 
   HAPPENINGS.each do |event, (make, happen)|
     ENDINGS.each do |name, ending|
+      # defect 14
       define_method("test_a_listener_of_#{event.tr(".", "_")}_that_#{name}_disturbs_no_other_and_gets_the_next_event") do
         bad = make.call(self)
         seen = Queue.new
@@ -226,6 +233,8 @@ class ListenersTest < ListenerTestCase
     assert_instance_of Penstock::DeliveryReport, calling(producer) { producer.produce_sync(topic: @topic, payload: "x") }
   end
 
+  # defect 9
+  # behaviour: A callback may close its producer
   def test_a_listener_may_close_its_producer
     producer = self.producer("linger.ms": 0) { |config| config.listener_budget = 60_000 } # close does not wait that long
     assert_took(5, seconds_of { assert_instance_of Penstock::CloseReport, calling(producer) { producer.close } })
@@ -316,6 +325,7 @@ class ListenersTest < ListenerTestCase
   }.freeze
 
   CLOSED_FROM.each do |name, happen|
+    # defect 9
     define_method("test_a_producer_may_be_closed_from_#{name}") do
       outcomes = Queue.new
       called = false
@@ -364,6 +374,8 @@ class ListenersTest < ListenerTestCase
     nil
   end
 
+  # defect 9
+  # behaviour: A callback may close its producer
   def test_listeners_may_close_each_others_producers
     producers = Array.new(2) { impatient }
     ended = Queue.new

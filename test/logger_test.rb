@@ -22,6 +22,7 @@ class LoggerTest < PenstockTest
     def threads = to_a.map(&:last).uniq
   end
 
+  # behaviour: logger
   def test_the_logger_gets_librdkafkas_lines_with_the_producers_id
     lines = Lines.new
     one = talkative_producer(lines, id: "speaking")
@@ -98,6 +99,7 @@ class LoggerTest < PenstockTest
     assert_match(/127\.0\.0\.1:1/, errors)
   end
 
+  # behaviour: logger
   def test_producers_with_and_without_a_logger_do_not_mix_their_lines
     lines = Lines.new
     talkative_producer(lines, id: "with").produce_sync(topic: "logged", payload: "x")
@@ -123,6 +125,7 @@ class LoggerTest < PenstockTest
 
   # librdkafka repeats a broker's error after a second, each time as a log line and as an error. Newer versions report every
   # second that all brokers are down.
+  # defect 31
   def test_a_lasting_problem_is_logged_once
     lines = Lines.new
     errors = Queue.new
@@ -232,6 +235,8 @@ class LoggerTest < PenstockTest
     release.close
   end
 
+  # defect 9
+  # behaviour: A callback may close its producer
   def test_a_logger_may_close_its_producer
     one = nil
     closed = Queue.new

@@ -57,6 +57,8 @@ class MessageTest < PenstockTest
   end
 
   INVALID.each do |name, (message, pattern)|
+    # behaviour: message Hash
+    # behaviour: MessageInvalidError
     define_method("test_raises_for_#{name}_and_sends_nothing") do
       topic = topic(partitions: 1)
       producer = small_producer
@@ -68,6 +70,8 @@ class MessageTest < PenstockTest
       assert_equal 0, producer.produce_sync(topic:, payload: "the first").offset
     end
 
+    # behaviour: MessageInvalidError
+    # behaviour: One invalid message in a batch
     define_method("test_raises_for_#{name}_in_a_batch_with_its_index_and_sends_no_message") do
       topic = topic(partitions: 1)
       producer = small_producer
@@ -123,6 +127,7 @@ class MessageTest < PenstockTest
   end
 
   LEGAL_TOPICS.each_with_index do |name, i|
+    # behaviour: message Hash
     define_method("test_accepts_valid_topic_name_#{i}") do
       assert_equal name, producer.produce_sync(topic: name, payload: "").topic
     end
@@ -192,6 +197,8 @@ class MessageTest < PenstockTest
     assert_predicate producer.produce_sync(topic: topic(partitions: 1), **nothing), :persisted?
   end
 
+  # behaviour: message Hash
+  # behaviour: The handle and the report have the message's label
   def test_a_label_may_be_any_object_and_is_returned_unchanged
     labels = [nil, false, 0, 2**70, 1.5, "s", :s, [], {}, Object.new, Class, BasicObject.new, proc {}, Thread.current]
     topic = topic(partitions: 1)
@@ -204,6 +211,7 @@ class MessageTest < PenstockTest
 
   # ---- sizes ----
 
+  # behaviour: max_payload_size
   def test_a_payload_of_max_payload_size_is_accepted_and_one_byte_more_is_rejected
     topic = topic(partitions: 1)
     producer = producer { |config| config.max_payload_size = 50 }
@@ -253,6 +261,7 @@ class MessageTest < PenstockTest
     end
   end
 
+  # behaviour: max_payload_size
   def test_a_payload_as_large_as_the_defaults_allow_is_delivered
     payload = "x" * (1_000_000 - 36)
     assert_predicate producer.produce_sync(topic: topic(partitions: 1), payload:), :persisted?

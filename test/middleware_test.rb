@@ -28,6 +28,7 @@ class MiddlewareTest < PenstockTest
     assert_same messages, @middleware.run_many(messages)
   end
 
+  # behaviour: Middleware runs once for each message, before it is checked
   def test_without_steps_a_run_allocates_nothing
     message = { topic: "t", payload: "x" }.freeze
     @middleware.run(message)

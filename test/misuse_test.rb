@@ -71,6 +71,7 @@ class MisuseTest < PenstockTest
 
   # ---- closed ----
 
+  # defect 12
   def test_methods_of_a_closed_producer_raise_named_errors
     one = producer
     one.produce_sync(topic:, payload: "x")
@@ -98,6 +99,7 @@ class MisuseTest < PenstockTest
     [variant, handle, shareable, client].each { |object| assert_named(object) }
   end
 
+  # defect 12
   def test_methods_of_a_closed_consumer_raise_named_errors
     used = consumer
     used.assign(topic(partitions: 1) => [0]).poll(timeout: 0.01)
@@ -132,12 +134,14 @@ class MisuseTest < PenstockTest
   WHOLE = [Penstock::Producer, Penstock::Consumer, Penstock::Admin, Penstock::EmbeddedCluster, Penstock::ConnectionPool,
            Penstock::Monitor, Penstock::Middleware, Internal::EventSource].freeze
 
+  # defect 12
   def test_classes_that_need_initialize_cannot_be_allocated
     WHOLE.each do |type|
       assert_match(/#{type.name} must be made by new/, assert_raises(TypeError) { type.allocate }.message)
     end
   end
 
+  # defect 12
   def test_a_subclass_that_does_not_call_super_raises_in_new
     WHOLE.each do |type|
       careless = Class.new(type) { def initialize(*, **); end } # rubocop:disable Lint/MissingSuper
@@ -221,6 +225,7 @@ class MisuseTest < PenstockTest
 
   # The client is closed after the handle was made, and before the handle gets its message: the heap keeps such a handle. The heap
   # also keeps a handle of the batch that was abandoned when the next client's topic was made.
+  # defect 12
   def test_a_delivery_handle_without_a_message_raises_a_type_error
     assert_equal "[0, 0, 11]\n11\n", ruby!(WITHOUT_MESSAGE, cluster.bootstrap_servers, topic)
   end
@@ -238,6 +243,7 @@ class MisuseTest < PenstockTest
     used.close
   end
 
+  # defect 12
   slow def test_other_objects_of_the_parent_raise_named_errors_in_a_child
     one = producer
     consumer = self.consumer.assign(topic => [0])

@@ -27,6 +27,7 @@ class MonitorTest < PenstockTest
 
   # ---- which listeners are notified ----
 
+  # behaviour: subscribe, unsubscribe, clear, available_events
   def test_a_block_is_called_with_its_event_and_the_payload
     record
     assert_nil @monitor.instrument(ACKNOWLEDGED, { producer_id: "p", offset: 3 })
@@ -35,6 +36,7 @@ class MonitorTest < PenstockTest
     assert_equal [3, { producer_id: "p", offset: 3 }], [@seen[0][:offset], @seen[0].to_h]
   end
 
+  # behaviour: subscribe, unsubscribe, clear, available_events
   def test_an_object_is_notified_of_the_events_that_it_has_methods_for
     listener = @monitor.subscribe(Listener.new)
     @monitor.instrument(ACKNOWLEDGED)
@@ -99,6 +101,7 @@ class MonitorTest < PenstockTest
 
   # ---- names ----
 
+  # behaviour: subscribe, unsubscribe, clear, available_events
   def test_available_events_lists_a_producers_events
     assert_includes @monitor.available_events, ACKNOWLEDGED
     assert_includes @monitor.available_events, "transaction.marked_as_consumed"
@@ -106,6 +109,7 @@ class MonitorTest < PenstockTest
     @monitor.available_events.each { |event| refute @monitor.listening?(event) }
   end
 
+  # behaviour: subscribe, unsubscribe, clear, available_events
   def test_an_unknown_event_raises_everywhere_and_the_error_names_the_nearest
     called = false
     [-> { @monitor.subscribe("message.acknowleged") { nil } }, -> { @monitor.clear("message.acknowleged") },
@@ -126,6 +130,7 @@ class MonitorTest < PenstockTest
 
   # ---- unsubscribing ----
 
+  # behaviour: subscribe, unsubscribe, clear, available_events
   def test_unsubscribe_removes_a_block_or_an_object_from_all_events
     block = record
     listener = @monitor.subscribe(Listener.new)
@@ -137,6 +142,7 @@ class MonitorTest < PenstockTest
     assert_equal [[], []], [@seen, listener.seen]
   end
 
+  # behaviour: subscribe, unsubscribe, clear, available_events
   def test_clear_removes_the_listeners_of_one_event_or_of_all
     [ACKNOWLEDGED, ERROR, "producer.closed"].each { |event| record(event) }
     assert @monitor.clear(ACKNOWLEDGED)
@@ -167,6 +173,7 @@ class MonitorTest < PenstockTest
 
   # ---- listeners that raise ----
 
+  # behaviour: error.occurred of listeners
   def test_a_listener_that_raises_affects_neither_the_caller_nor_later_listeners
     errors = []
     @monitor.subscribe(ERROR) { |event| errors << event.to_h }

@@ -40,6 +40,7 @@ class OpenTelemetryTest < ProducerTestCase
 
   # ---- spans ----
 
+  # behaviour: OpenTelemetry
   def test_a_sync_message_makes_a_producer_span_with_the_messages_attributes
     report = traced.produce_sync(MESSAGE)
     assert_equal ["send events", :producer, nil, []], [span.name, span.kind, span.status, span.exceptions]
@@ -68,6 +69,7 @@ class OpenTelemetryTest < ProducerTestCase
     assert_predicate handle, :delivered?
   end
 
+  # behaviour: OpenTelemetry
   def test_a_batch_is_one_span_and_each_message_carries_its_context
     producer = traced
     producer.produce_many_sync([MESSAGE] * 3)
@@ -257,6 +259,7 @@ class OpenTelemetryTest < ProducerTestCase
     assert_raises(Penstock::MessageInvalidError) { traced.produce_sync(MESSAGE.merge(headers: "text")) }
   end
 
+  # behaviour: OpenTelemetry
   def test_a_consumer_continues_the_trace
     name = topic(partitions: 1)
     producer = self.producer.around(@telemetry)

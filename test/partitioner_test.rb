@@ -50,12 +50,15 @@ class PartitionerTest < ProducerTestCase
 
   HASHING.each do |partitioner|
     COUNTS.each do |count|
+      # behaviour: All of librdkafka's partitioners accept any key
       define_method("test_#{partitioner}_puts_every_key_into_its_partition_of_#{count}") do
         names = names_for(partitioner)
         places = partitions_of(partitioner, partitions: count) { names.map { |name| { key: KEYS[name] } } }
         assert_equal names.to_h { |name| [name, expected(partitioner, name, count)] }, names.zip(places).to_h
       end
 
+      # behaviour: partition_key decides the partition as a key does
+      # behaviour: A partition_key of any bytes selects the same partition as an equal key
       define_method("test_#{partitioner}_puts_every_partition_key_into_the_partition_of_the_same_key_of_#{count}") do
         names = KEYS.keys - ["empty"]
         places = partitions_of(partitioner, partitions: count) { names.map { |name| { partition_key: KEYS[name] } } }
@@ -65,6 +68,7 @@ class PartitionerTest < ProducerTestCase
   end
 
   ALL.each do |partitioner|
+    # behaviour: All of librdkafka's partitioners accept any key
     define_method("test_#{partitioner}_delivers_messages_with_no_an_empty_and_any_other_key") do
       COUNTS.each do |count|
         places = partitions_of(partitioner, partitions: count) { [nil, *KEYS.values].map { |key| { key: } } }
@@ -94,6 +98,8 @@ class PartitionerTest < ProducerTestCase
     }
   end
 
+  # behaviour: All of librdkafka's partitioners accept any key
+  # behaviour: A partition_key of any bytes selects the same partition as an equal key
   def test_all_ways_to_send_choose_javas_partition_for_a_key
     topic = topic(partitions: 100)
     producer = producer(partitioner: "murmur2_random")
@@ -108,6 +114,7 @@ class PartitionerTest < ProducerTestCase
     end
   end
 
+  # behaviour: topic settings of a variant
   def test_a_variant_may_have_its_own_partitioner
     topic = topic(partitions: 100)
     names = KEYS.keys
@@ -130,6 +137,7 @@ class PartitionerTest < ProducerTestCase
     assert_match(/partitioner: the value is not valid; librdkafka accepts random, .*did you mean "murmur2"/, error.message)
   end
 
+  # behaviour: partition_key decides the partition as a key does
   def test_partition_key_chooses_the_partition_and_the_key_is_still_stored
     topic = topic(partitions: 8)
     producer = self.producer

@@ -26,6 +26,7 @@ class PollerTest < PenstockTest
     assert Ractor.shareable?(Ractor.make_shareable(first))
   end
 
+  # behaviour: polling.poller
   def test_a_producer_uses_the_default_poller_unless_configured_otherwise
     dedicated = Penstock::Poller.new
     default_before = Penstock::Poller.instance.stats[:messages]
@@ -36,6 +37,7 @@ class PollerTest < PenstockTest
     assert_match(/clients=1/, dedicated.inspect)
   end
 
+  # behaviour: polling.poller
   def test_an_object_that_is_no_poller_is_rejected_by_name
     [Object.new, :default, Penstock::Poller].each do |wrong|
       error = assert_raises(Penstock::ConfigurationInvalidError) { producer { |config| config.polling.poller = wrong } }
@@ -99,6 +101,7 @@ class PollerTest < PenstockTest
 
   # The numbers come from docs/waiting.md, for the librdkafka version that it names.
   %w[producer consumer].product([1, 3]).each do |kind, brokers|
+    # defect 34
     define_method("test_a_#{kind}_costs_the_threads_and_descriptors_that_are_documented_with_#{brokers}_brokers") do
       skip "no /proc here" unless File.directory?("/proc/self/task")
       documented = documented_costs(kind).map { |row| row.fetch(brokers) }
@@ -122,6 +125,7 @@ class PollerTest < PenstockTest
     %w[threads descriptors].map { |what| [1, 3].zip(table[/^\| #{what}.*/].scan(/\| (\d+) /).flatten.map(&:to_i)).to_h }
   end
 
+  # defect 34
   def test_25_producers_share_one_native_thread_and_need_no_ruby_thread
     ruby_threads = Thread.list.size
     producers = Array.new(25) { producer("linger.ms": 0) }
@@ -159,6 +163,7 @@ class PollerTest < PenstockTest
     assert_kind_of Integer, stats[:thread_id]
   end
 
+  # behaviour: polling.fd.periodic_poll_interval
   def test_the_sweep_runs_at_the_interval_of_the_most_impatient_producer
     poller = Penstock::Poller.new
     [5_000, 100].each do |interval|
@@ -175,6 +180,8 @@ class PollerTest < PenstockTest
 
   # ---- time slices ----
 
+  # defect 17
+  # behaviour: polling.fd.max_time
   slow def test_max_time_limits_the_drains_of_a_busy_producer_and_no_message_is_lost
     poller = Penstock::Poller.new
     busy = Array.new(2) do
@@ -199,6 +206,7 @@ class PollerTest < PenstockTest
 
   # ---- wake-ups ----
 
+  # defect 17
   def test_no_wakeup_is_missed_in_20_000_round_trips_of_8_producers_in_8_threads
     poller = Penstock::Poller.new
     producers = Array.new(8) do
@@ -218,6 +226,7 @@ class PollerTest < PenstockTest
     end
   end
 
+  # behaviour: A batch after an idle time is as fast as any other
   def test_a_message_after_an_idle_time_is_noticed_at_once
     one = producer("linger.ms": 0) { |config| config.polling.fd.periodic_poll_interval = 600_000 }
     name = topic(partitions: 1)
@@ -229,6 +238,7 @@ class PollerTest < PenstockTest
     assert_equal 0, Penstock::Poller.instance.stats[:missed_wakeups]
   end
 
+  # defect 17
   def test_events_without_a_message_leave_later_deliveries_noticed
     cluster = own_cluster(brokers: 2)
     name = topic(on: cluster, partitions: 1)
@@ -273,6 +283,7 @@ class PollerTest < PenstockTest
     assert_equal sent, producer.produce_sync(topic: name, payload: "probe").offset
   end
 
+  # defect 17
   def test_the_last_client_leaving_while_another_joins_leaves_none_unserved
     poller = Penstock::Poller.new
     100.times do

@@ -6,6 +6,7 @@ require_relative "test_helper"
 class PollingModeTest < PenstockTest
   def pollers_threads = native_threads.grep(/\Apenstock.poller/)
 
+  # behaviour: polling.mode
   def test_in_mode_thread_each_producer_has_its_own_poller_and_thread
     name = topic
     pair = Array.new(2) { producer { |config| config.polling.mode = :thread } }

@@ -49,6 +49,7 @@ class ProducerAroundTest < ProducerTestCase
   # ---- what a hook sees and may change ----
 
   WAYS.each do |method, (given, operation, size, sync)|
+    # behaviour: around
     define_method(:"test_a_hook_wraps_#{method}_and_the_caller_gets_its_result") do
       producer = buffered
       producer.around do |sending|
@@ -71,6 +72,7 @@ class ProducerAroundTest < ProducerTestCase
     assert_equal [:middleware, :"outer begins", :"inner begins", :"inner ends", :"outer ends"], @seen
   end
 
+  # behaviour: around
   slow def test_replaced_messages_reach_inner_hooks_and_kafka_and_the_callers_stay_unchanged
     name = topic(partitions: 1)
     producer = self.producer
@@ -90,6 +92,7 @@ class ProducerAroundTest < ProducerTestCase
     assert_equal [{ "own" => "1", "a" => "1", "b" => "1" }] * 3, headers
   end
 
+  # behaviour: HookError
   def test_replacements_must_be_as_many_hashes_and_come_before_the_call
     producer = buffered
     producer.around do |sending|
@@ -170,6 +173,7 @@ class ProducerAroundTest < ProducerTestCase
   # ---- errors of hooks, and errors that hooks hide ----
 
   WAYS.each do |method, (given, *)|
+    # behaviour: around
     define_method(:"test_an_error_of_a_hook_before_#{method}_is_raised_and_nothing_is_sent") do
       producer = buffered
       errors = error_events(producer)
@@ -181,6 +185,7 @@ class ProducerAroundTest < ProducerTestCase
       assert_empty errors
     end
 
+    # behaviour: error.occurred of hooks
     define_method(:"test_an_error_of_a_hook_after_#{method}_is_an_event_and_the_caller_gets_the_result") do
       producer = buffered
       errors = error_events(producer)
@@ -234,6 +239,7 @@ class ProducerAroundTest < ProducerTestCase
     assert_equal ["another"], (errors.filter_map { |event| event[:error].message if event[:type] == "around.error" })
   end
 
+  # behaviour: HookError
   def test_a_hook_that_does_not_call_is_named_in_the_error_and_nothing_is_sent
     producer = buffered
     producer.around { :nothing }
@@ -244,6 +250,7 @@ class ProducerAroundTest < ProducerTestCase
     assert_equal [error], (errors.map { |event| event[:error] })
   end
 
+  # behaviour: HookError
   def test_a_hook_that_calls_twice_sends_once
     producer = buffered
     producer.around { |sending| [sending.call, assert_raises(Penstock::HookError) { sending.call }] }
@@ -371,6 +378,7 @@ class ProducerAroundTest < ProducerTestCase
     GC.enable
   end
 
+  # behaviour: around
   def test_without_hooks_a_message_takes_the_fast_path_and_allocates_nothing_extra
     producer = self.producer { |config| config.client_class = Nothing }
     client = producer.client

@@ -7,6 +7,8 @@ require_relative "support/producer_test_case"
 class ProducerBackpressureTest < ProducerTestCase
   SMALL = { "queue.buffering.max.messages": 10, "linger.ms": 0 }.freeze
 
+  # behaviour: wait_on_queue_full
+  # behaviour: A call waits for queue space, up to 10 s
   def test_a_message_waits_for_queue_space_and_is_delivered
     own = own_cluster(brokers: 1)
     topic = topic(partitions: 1, on: own)
@@ -129,6 +131,8 @@ class ProducerBackpressureTest < ProducerTestCase
     others&.each(&:join)
   end
 
+  # behaviour: wait_timeout_on_queue_full
+  # behaviour: A call waits for queue space, up to 10 s
   def test_the_queue_full_error_says_that_the_message_was_not_accepted
     producer = full_producer(topic = topic(partitions: 1)) { |config| config.wait_timeout_on_queue_full = 50 }
     error = assert_raises(Penstock::QueueFullError) { producer.produce_async(topic:, payload: "too many") }

@@ -5,6 +5,8 @@ require_relative "support/producer_test_case"
 
 # Buffered messages, and their flush.
 class ProducerBufferTest < ProducerTestCase
+  # behaviour: buffer, buffer_many
+  # behaviour: messages
   def test_messages_are_buffered_unchecked_and_sent_in_order_by_a_flush
     name = topic(partitions: 1)
     one = producer
@@ -20,11 +22,13 @@ class ProducerBufferTest < ProducerTestCase
     assert_equal 3, one.flush_async.first.wait.offset
   end
 
+  # behaviour: flush_sync, flush_async
   def test_flushing_an_empty_buffer_returns_no_handles_and_connects_nothing
     one = unreachable_producer
     assert_equal [[], [], :configured], [one.flush_sync, one.flush_async, one.status.to_sym]
   end
 
+  # behaviour: buffer, buffer_many
   def test_a_closed_producer_raises_on_buffer_and_flush
     one = producer
     one.close
@@ -34,6 +38,7 @@ class ProducerBufferTest < ProducerTestCase
 
   # ---- a flush that fails ----
 
+  # behaviour: flush_sync, flush_async
   def test_a_flush_with_an_invalid_message_sends_nothing_and_restores_the_buffer
     name = topic(partitions: 1)
     one = producer
@@ -48,6 +53,7 @@ class ProducerBufferTest < ProducerTestCase
     assert_equal [0, 1], (one.flush_sync.map { |handle| handle.report.offset })
   end
 
+  # behaviour: flush_sync, flush_async
   def test_messages_that_the_queue_rejected_are_put_back_in_order_at_the_front
     one = unreachable_producer("queue.buffering.max.messages": 3) { |config| config.on_queue_full = :raise }
     one.buffer_many(messages("test", 5))
@@ -157,6 +163,7 @@ class ProducerBufferTest < ProducerTestCase
 
   # ---- several threads ----
 
+  # behaviour: No message is lost if other threads flush or purge while one buffers
   def test_concurrent_buffer_and_flush_neither_lose_nor_repeat_messages
     name = topic(partitions: 1)
     one = producer
@@ -174,6 +181,7 @@ class ProducerBufferTest < ProducerTestCase
     end
   end
 
+  # behaviour: No message is lost if other threads flush or purge while one buffers
   def test_concurrent_buffer_flush_and_purge_account_for_every_message
     name = topic(partitions: 1)
     one = producer("linger.ms": 1)

@@ -17,6 +17,7 @@ class ProducerBytesTest < ProducerTestCase
     assert_equal expected, stored(topic).map { |record| [record.payload, record.key, record.headers] }
   end
 
+  # behaviour: message Hash
   def test_empty_strings_and_nil_stay_distinct
     topic = topic(partitions: 1)
     pairs = ["", nil, "x"].product(["", nil, "k"])
@@ -58,6 +59,7 @@ class ProducerBytesTest < ProducerTestCase
     assert_empty records.flat_map { |record| [record.payload, record.key, record.headers[0][1]] }.uniq - versions
   end
 
+  # behaviour: message Hash
   def test_headers_keep_their_order_repeat_and_may_be_empty_or_binary
     topic = topic(partitions: 1)
     headers = { "z" => "1", "a" => ["2", "", "\0\xFF".b], "" => "no name", "none" => [], "ü" => "é", "empty" => "" }
@@ -72,6 +74,7 @@ class ProducerBytesTest < ProducerTestCase
     assert_equal [[], [], []], stored(topic).map(&:headers)
   end
 
+  # behaviour: message Hash
   def test_timestamps_are_stored_in_milliseconds
     topic = topic(partitions: 1)
     time = Time.utc(2024, 2, 29, 12, 0, Rational(3_123_999, 1_000_000))

@@ -5,6 +5,7 @@ require_relative "support/producer_test_case"
 
 # config.idle_disconnect_timeout. Its minimum is 30 seconds, so the tests replace it with a shorter one.
 class ProducerIdleTest < ProducerTestCase
+  # behaviour: idle_disconnect_timeout
   def test_the_timeout_is_zero_or_at_least_30_seconds
     assert_equal 0, producer.config.idle_disconnect_timeout
     assert_equal 30_000, idle.config.idle_disconnect_timeout
@@ -14,6 +15,8 @@ class ProducerIdleTest < ProducerTestCase
     end
   end
 
+  # behaviour: An idle producer disconnects, unless it has messages to send
+  # behaviour: A producer that was used and is idle disconnects
   def test_an_idle_producer_disconnects_and_the_next_message_connects_it_again
     name = topic(partitions: 1)
     one = idle
@@ -29,6 +32,7 @@ class ProducerIdleTest < ProducerTestCase
     eventually { idle_threads.empty? }
   end
 
+  # behaviour: idle_disconnect_timeout
   def test_the_timeout_applies_from_the_first_connection_on
     one = idle
     assert_empty idle_threads
@@ -41,12 +45,14 @@ class ProducerIdleTest < ProducerTestCase
     eventually { idle_threads.empty? }
   end
 
+  # behaviour: A producer that was used and is idle disconnects
   def test_no_thread_runs_without_a_timeout_or_before_the_first_connection
     producer.client
     idle
     assert_empty idle_threads
   end
 
+  # behaviour: A producer that was used and is idle disconnects
   alone slow def test_a_busy_producer_does_not_disconnect
     one = idle
     disconnects = count(one, "producer.disconnected")
@@ -58,6 +64,7 @@ class ProducerIdleTest < ProducerTestCase
     eventually(10) { one.status.disconnected? }
   end
 
+  # behaviour: An idle producer disconnects, unless it has messages to send
   def test_a_producer_with_buffered_or_inflight_messages_or_a_transaction_stays_connected
     buffered = idle
     buffered.client
@@ -82,6 +89,8 @@ class ProducerIdleTest < ProducerTestCase
     all.each { |one| eventually(10) { one.status.disconnected? } }
   end
 
+  # behaviour: error.occurred of the connection
+  # behaviour: A producer that was used and is idle disconnects
   def test_a_failed_disconnect_is_published_and_retried_without_affecting_other_producers
     failing, fine = Array.new(2) { idle.tap(&:client) }
     errors = count(failing, "error.occurred")
@@ -108,6 +117,7 @@ class ProducerIdleTest < ProducerTestCase
     assert_predicate patient.status, :connected?
   end
 
+  # behaviour: An idle producer disconnects, unless it has messages to send
   def test_threads_that_send_while_the_producer_disconnects_lose_no_message
     name = topic(partitions: 1)
     one = idle

@@ -7,6 +7,7 @@ require_relative "support/producer_test_case"
 class ProducerLifeTest < ProducerTestCase
   # ---- configuring ----
 
+  # behaviour: new, setup
   def test_a_producer_made_without_a_block_is_configured_by_setup
     one = unconfigured
     assert_equal [:initial, nil, nil, false], [one.status.to_sym, one.config, one.id, one.status.active?]
@@ -15,6 +16,8 @@ class ProducerLifeTest < ProducerTestCase
     assert_equal 0, one.produce_sync(topic: topic(partitions: 1), payload: "x").offset
   end
 
+  # behaviour: new, setup
+  # behaviour: ProducerAlreadyConfiguredError
   def test_a_second_setup_raises_and_changes_nothing
     one = configure(unconfigured) { |config| config.id = "first" }
     [one, producer { |config| config.id = "first" }].each do |made|
@@ -32,6 +35,7 @@ class ProducerLifeTest < ProducerTestCase
     assert_predicate configure(one).status, :configured?
   end
 
+  # behaviour: ProducerNotConfiguredError
   def test_every_call_before_setup_raises_an_error_that_names_setup
     one = unconfigured
     message = { topic: "test", payload: "x" }
@@ -50,6 +54,7 @@ class ProducerLifeTest < ProducerTestCase
     assert_raises(Penstock::ProducerNotConfiguredError) { one.produce_sync(message) }
   end
 
+  # behaviour: queue_size, queue_length
   def test_methods_that_need_no_cluster_work_before_setup
     one = unconfigured
     assert_equal [0, [], "#<Penstock::Producer initial>"], [one.queue_size, one.messages, one.inspect]
@@ -69,6 +74,7 @@ class ProducerLifeTest < ProducerTestCase
 
   # ---- status ----
 
+  # behaviour: id, status, config, monitor, middleware, tags, inspect
   def test_status_follows_the_whole_life_and_has_a_predicate_for_each_state
     one = unconfigured
     seen = [states(one)]
@@ -104,6 +110,7 @@ class ProducerLifeTest < ProducerTestCase
 
   # ---- connecting ----
 
+  # behaviour: A producer connects at its first use, and once
   def test_threads_that_use_a_new_producer_simultaneously_share_one_client
     10.times do
       name = topic(partitions: 1)
@@ -117,17 +124,21 @@ class ProducerLifeTest < ProducerTestCase
     end
   end
 
+  # behaviour: new, setup
+  # behaviour: A producer connects at its first use, and once
   def test_making_a_producer_connects_nothing
     one = producer
     assert_equal [0, :configured], [Internal::ProducerClient.open_count, one.status.to_sym]
     assert_empty native_threads - ["penstock.cluster"]
   end
 
+  # behaviour: idempotent?
   def test_idempotent_reports_whether_the_producer_is_idempotent
     assert_equal [true, true, true], [producer, producer("enable.idempotence": true), transactional].map(&:idempotent?)
     assert_equal [false, false], [producer("enable.idempotence": false), producer(acks: 1)].map(&:idempotent?)
   end
 
+  # behaviour: client
   def test_client_connects_the_producer_and_raises_once_closed
     one = producer
     client = one.client
@@ -139,6 +150,7 @@ class ProducerLifeTest < ProducerTestCase
 
   # ---- disconnecting ----
 
+  # behaviour: disconnect, disconnectable?
   def test_disconnect_delivers_inflight_messages_and_the_next_message_connects_again
     name = topic(partitions: 1)
     one = producer("linger.ms": 5_000)
@@ -153,6 +165,7 @@ class ProducerLifeTest < ProducerTestCase
     refute_same before, one.client
   end
 
+  # behaviour: disconnect, disconnectable?
   def test_only_a_connected_producer_disconnects
     one = producer
     refute one.disconnectable?
@@ -264,6 +277,9 @@ class ProducerLifeTest < ProducerTestCase
 
   # ---- purging ----
 
+  # behaviour: purge
+  # behaviour: message.buffered, messages.buffered, buffer.flushed_sync
+  # behaviour: Outside transactions a purge fails messages with the code purge_queue
   def test_purge_discards_buffered_and_inflight_messages_and_the_producer_stays_usable
     name = topic(partitions: 1)
     one = producer("linger.ms": 60_000)
@@ -284,6 +300,7 @@ class ProducerLifeTest < ProducerTestCase
   end
 
   # librdkafka's own purge is done later by its broker threads. In one of 150 runs it also purged messages of a later call.
+  # behaviour: purge
   def test_messages_produced_after_a_purge_are_not_purged
     own = own_cluster(brokers: 3)
     name = topic(on: own, partitions: 6)
@@ -314,6 +331,7 @@ class ProducerLifeTest < ProducerTestCase
 
   # ---- inspect and tags ----
 
+  # behaviour: id, status, config, monitor, middleware, tags, inspect
   def test_inspect_shows_no_settings_and_never_waits_for_other_threads
     one = unreachable_producer("sasl.password": "secret!", "security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN",
                                "sasl.username": "me", "transactional.id": "tx")
@@ -326,6 +344,7 @@ class ProducerLifeTest < ProducerTestCase
     flushing.join
   end
 
+  # behaviour: id, status, config, monitor, middleware, tags, inspect
   def test_each_producer_has_its_own_tags
     one = producer
     one.tags.add(:kind, "billing")
@@ -334,6 +353,7 @@ class ProducerLifeTest < ProducerTestCase
 
   # ---- stand-ins ----
 
+  # behaviour: deliver
   def test_a_producer_with_deliver_false_does_everything_except_delivering
     one = producer(servers: "127.0.0.1:1") { |config| config.deliver = false }
     assert_kind_of Penstock::Clients::Dummy, one.client
@@ -345,6 +365,7 @@ class ProducerLifeTest < ProducerTestCase
     assert_raises(Penstock::ProducerClosedError) { one.produce_sync(topic: "t", payload: "x") }
   end
 
+  # behaviour: deliver
   def test_deliver_false_takes_precedence_over_client_class
     one = producer do |config|
       config.deliver = false
@@ -353,6 +374,7 @@ class ProducerLifeTest < ProducerTestCase
     assert_instance_of Penstock::Clients::Dummy, one.client
   end
 
+  # behaviour: client_class
   def test_a_producer_with_the_buffered_client_keeps_its_messages
     one = producer { |config| config.client_class = Penstock::Clients::Buffered }
     sent = use_everything(one)
@@ -362,6 +384,7 @@ class ProducerLifeTest < ProducerTestCase
     assert_predicate one.close, :complete?
   end
 
+  # behaviour: A stand-in that keeps messages
   def test_a_transactional_producer_with_a_stand_in_commits_aborts_and_nests
     one = producer("transactional.id": "tx") { |config| config.client_class = Penstock::Clients::Buffered }
     heard = events(one, "transaction.committed", "transaction.aborted")
@@ -382,6 +405,7 @@ class ProducerLifeTest < ProducerTestCase
 
   # ---- middleware ----
 
+  # behaviour: Middleware runs once for each message, before it is checked
   def test_middleware_runs_once_for_each_message_before_validation_on_a_copy
     name = topic(partitions: 1)
     one = producer
@@ -400,6 +424,9 @@ class ProducerLifeTest < ProducerTestCase
     assert_equal([{ topic: nil, headers: {} }], given.map { |message| message.slice(:topic, :headers) }.uniq)
   end
 
+  # behaviour: id, status, config, monitor, middleware, tags, inspect
+  # behaviour: monitor
+  # behaviour: middleware
   def test_middleware_and_monitor_can_be_given_by_config_and_shared
     monitor = Penstock::Monitor.new
     middleware = Penstock::Middleware.new.append { |message| message.merge(payload: "changed") }
@@ -420,6 +447,9 @@ class ProducerLifeTest < ProducerTestCase
 
   # ---- events ----
 
+  # behaviour: producer.connected, producer.closing, producer.closed
+  # behaviour: message.produced_sync, message.produced_async
+  # behaviour: message.buffered, messages.buffered, buffer.flushed_sync
   def test_each_event_has_its_keys
     one = producer { |config| config.id = "me" }
     heard = events(one, *Penstock::Monitor::EVENTS)
@@ -452,6 +482,7 @@ class ProducerLifeTest < ProducerTestCase
     assert_equal 2, heard.count { |event| event.id == "producer.connected" }
   end
 
+  # behaviour: transaction.started, transaction.committed
   def test_transaction_events_have_their_keys_and_times
     one = transactional
     heard = events(one, *Penstock::Monitor::EVENTS.grep(/transaction/))
@@ -477,6 +508,9 @@ class ProducerLifeTest < ProducerTestCase
     end
   end
 
+  # behaviour: message.produced_sync, message.produced_async
+  # behaviour: error.occurred of calls
+  # behaviour: One invalid message in a batch
   def test_a_failed_call_publishes_only_an_error_event_with_its_type
     one = unreachable_producer("message.timeout.ms": 300, "queue.buffering.max.messages": 1) do |config|
       config.on_queue_full = :raise
@@ -499,6 +533,8 @@ class ProducerLifeTest < ProducerTestCase
     one.close(timeout: 0)
   end
 
+  # behaviour: error.occurred of calls
+  # behaviour: One invalid message in a batch
   slow def test_the_event_and_the_error_of_a_failed_batch_have_the_same_dispatched_handles
     full = { "queue.buffering.max.messages": 10, "linger.ms": 100 }
     [producer(**full) { |config| config.on_queue_full = :raise },
@@ -516,6 +552,8 @@ class ProducerLifeTest < ProducerTestCase
     end
   end
 
+  # behaviour: producer.connected, producer.closing, producer.closed
+  # behaviour: A callback may close its producer
   def test_a_listener_of_disconnect_or_close_may_query_and_close_the_producer
     one = producer
     reports = []

@@ -9,6 +9,8 @@ class ProducerRecoveryTest < TransactionTestCase
 
   # ---- idempotent producers ----
 
+  # behaviour: reload_on_idempotent_fatal_error
+  # behaviour: An idempotent producer recovers unnoticed by its users
   slow def test_each_way_to_send_continues_with_a_new_client
     producer = impatient
     name = topic
@@ -27,6 +29,8 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_equal 24, stored(name).size
   end
 
+  # behaviour: producer.reload, producer.reloaded
+  # behaviour: error.occurred of the connection
   def test_a_reload_publishes_its_cause_and_number
     producer = impatient
     name = topic
@@ -43,6 +47,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_equal 0, seen.size
   end
 
+  # behaviour: An idempotent producer recovers unnoticed by its users
   slow def test_threads_that_hit_the_same_fatal_error_make_one_new_client_and_lose_no_message
     3.times do
       producer = impatient("linger.ms": 2)
@@ -167,6 +172,8 @@ class ProducerRecoveryTest < TransactionTestCase
                  [error.dispatched.map(&:label), error.dispatched.map(&:delivered?), error.code]
   end
 
+  # behaviour: reload_on_idempotent_fatal_error
+  # behaviour: Without recovery every later message fails with the same error
   def test_without_reloading_every_later_message_fails_with_the_same_fatal_error
     producer = impatient { |config| config.reload_on_idempotent_fatal_error = false }
     name = topic
@@ -182,6 +189,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_same failed, producer.client
   end
 
+  # behaviour: non_reloadable_errors
   def test_non_reloadable_errors_are_raised
     producer = impatient { |config| config.non_reloadable_errors = %i[fenced out_of_order_sequence_number] }
     name = topic
@@ -193,6 +201,7 @@ class ProducerRecoveryTest < TransactionTestCase
   # librdkafka itself reports the last two as :fenced: see test_each_fencing_answer_of_brokers_is_reported_as_fenced.
   %i[out_of_order_sequence_number unknown_producer_id invalid_producer_id_mapping cluster_authorization_failed unsupported_version
      inconsistent gapless_guarantee invalid_producer_epoch producer_fenced].each do |code|
+    # defect 24
     define_method("test_8_threads_continue_after_one_reload_when_the_fatal_error_is_#{code}") do
       # All 8 messages wait in the queue, and fail together.
       producer = impatient("linger.ms": 60_000) { |config| config.flush_on_wait = false }
@@ -211,6 +220,8 @@ class ProducerRecoveryTest < TransactionTestCase
     end
   end
 
+  # defect 24
+  # behaviour: non_reloadable_errors
   def test_fenced_is_final_for_8_threads_and_each_gets_the_original_cause
     producer = impatient
     name = topic
@@ -249,6 +260,7 @@ class ProducerRecoveryTest < TransactionTestCase
     threads.map(&:value)
   end
 
+  # behaviour: wait_backoff_on_idempotent_fatal_error
   slow def test_reloading_stops_at_the_limit_and_a_delivered_message_resets_the_count
     producer = impatient { |config| config.max_attempts_on_idempotent_fatal_error = 2 }
     name = topic
@@ -293,6 +305,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert stuck.none?(&:pending?)
   end
 
+  # behaviour: An idempotent producer recovers unnoticed by its users
   def test_a_thread_that_waits_for_a_result_of_the_old_client_continues_with_the_new_one
     producer = impatient("linger.ms": 20_000) { |config| config.flush_on_wait = false }
     name = topic
@@ -318,6 +331,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_same own, producer.client
   end
 
+  # behaviour: wait_backoff_on_idempotent_fatal_error
   def test_the_new_client_connects_after_the_backoff
     producer = impatient { |config| config.wait_backoff_on_idempotent_fatal_error = 1_000 }
     name = topic
@@ -340,6 +354,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_raises(Penstock::ProducerClosedError) { Slowness.join(sending, 10) }
   end
 
+  # behaviour: producer.reload, producer.reloaded
   def test_a_listener_may_change_the_settings_of_the_next_client
     producer = impatient("client.id": "before")
     producer.monitor.subscribe("producer.reload") { |event| event[:kafka][:"max.in.flight"] = 1 }
@@ -373,6 +388,8 @@ class ProducerRecoveryTest < TransactionTestCase
 
   # ---- transactional producers ----
 
+  # behaviour: reload_on_transaction_fatal_error
+  # behaviour: The producer repeats and aborts as the cluster requests
   def test_a_transactional_producers_fatal_error_is_raised_and_the_next_transaction_has_a_new_client
     producer = transactional
     name = topic
@@ -397,6 +414,7 @@ class ProducerRecoveryTest < TransactionTestCase
     end
   end
 
+  # behaviour: wait_backoff_on_transaction_fatal_error
   def test_reloading_a_transactional_producer_stops_at_the_limit_and_a_commit_resets_the_count
     producer = transactional { |config| config.max_attempts_on_transaction_fatal_error = 3 }
     name = topic
@@ -453,6 +471,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_equal "done\n", ruby!("require 'logger'\n#{BREAKING_DOWN_AT_ONCE}", seconds: 100)
   end
 
+  # behaviour: reload_on_transaction_fatal_error
   def test_without_reloading_a_transactional_producer_stays_broken
     producer = transactional { |config| config.reload_on_transaction_fatal_error = false }
     break_down(producer)
@@ -462,6 +481,7 @@ class ProducerRecoveryTest < TransactionTestCase
     end
   end
 
+  # behaviour: wait_backoff_on_transaction_fatal_error
   slow def test_the_error_is_raised_at_once_and_the_next_transaction_waits_for_the_backoff
     producer = transactional { |config| config.wait_backoff_on_transaction_fatal_error = 4_000 }
     producer.transaction { nil }
@@ -470,6 +490,8 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_operator seconds_of { producer.transaction { nil } }, :>, 0.5
   end
 
+  # behaviour: non_reloadable_errors
+  # behaviour: A fenced producer stays fenced, unless its settings allow a reload
   def test_a_fenced_producer_raises_and_is_not_replaced
     cluster = own_cluster
     name = topic(on: cluster)
@@ -488,6 +510,7 @@ class ProducerRecoveryTest < TransactionTestCase
   end
 
   # Queued messages, later messages sent in each way, and the transaction itself.
+  # behaviour: A fenced producer stays fenced, unless its settings allow a reload
   def test_every_call_on_a_fenced_producer_raises_a_fenced_error
     producer = transactional("linger.ms": 60_000)
     message = { topic: topic, payload: "x", partition: 0 }
@@ -574,6 +597,7 @@ class ProducerRecoveryTest < TransactionTestCase
     end
   end
 
+  # behaviour: A fenced producer stays fenced, unless its settings allow a reload
   def test_a_replaceable_fenced_producer_is_replaced_up_to_the_limit
     cluster = own_cluster
     name = topic(on: cluster)
@@ -595,6 +619,7 @@ class ProducerRecoveryTest < TransactionTestCase
 
   # ---- init_transactions ----
 
+  # behaviour: A rejected first round trip leaves nothing behind
   slow def test_an_unreachable_cluster_raises_after_the_last_attempt_and_leaves_no_client
     producer = transactional(on: "127.0.0.1:1", "transaction.timeout.ms": 1_000, "message.timeout.ms": 500) do |config|
       config.max_attempts_on_transaction_command = 2
@@ -608,6 +633,8 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_predicate producer.status, :configured?
   end
 
+  # behaviour: max_wait_timeout
+  # behaviour: A rejected first round trip leaves nothing behind
   slow def test_a_first_transaction_without_a_cluster_raises_within_max_wait_timeout
     producer = transactional(on: "127.0.0.1:1", "transaction.timeout.ms": 60_000) do |config|
       config.max_wait_timeout = 1_500
@@ -623,6 +650,7 @@ class ProducerRecoveryTest < TransactionTestCase
     end
   end
 
+  # defect 27
   thorough slow def test_attempts_to_reach_a_cluster_are_repeated_within_max_wait_timeout_only
     producer = transactional(on: "127.0.0.1:1", "transaction.timeout.ms": 1_000, "message.timeout.ms": 500) do |config|
       config.max_wait_timeout = 7_000
@@ -636,6 +664,8 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_operator before.size, :<, 5
   end
 
+  # defect 2
+  # behaviour: A rejected first round trip leaves nothing behind
   def test_a_rejected_init_leaves_no_client_and_the_next_call_retries
     cluster = own_cluster
     producer = transactional(on: cluster)
@@ -647,6 +677,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_equal 1, producer.transaction { 1 }
   end
 
+  # behaviour: Settings that exclude transactions, such as other acks, raise when the producer is made
   def test_settings_that_exclude_transactions_are_rejected_when_the_producer_is_made
     [{ acks: 1 }, { "enable.idempotence": false }, { "max.in.flight": 6 }].each do |wrong|
       assert_raises(Penstock::ConfigurationInvalidError, wrong.inspect) { transactional(**wrong) }

@@ -6,6 +6,8 @@ require_relative "support/producer_test_case"
 class ProducerRejectionsTest < ProducerTestCase
   FULL = { "queue.buffering.max.messages": 10, "linger.ms": 60_000 }.freeze
 
+  # behaviour: produce_async
+  # behaviour: queue_size, queue_length
   def test_a_full_queue_rejects_a_message_and_accepts_the_next_after_a_flush
     topic = topic(partitions: 1)
     producer = producer(**FULL) { |config| config.on_queue_full = :raise }
@@ -21,6 +23,8 @@ class ProducerRejectionsTest < ProducerTestCase
   end
 
   [25, 250].each do |size| # the second is enqueued without the GVL
+    # behaviour: produce_many_async
+    # behaviour: One invalid message in a batch
     define_method("test_the_error_of_a_batch_of_#{size}_larger_than_the_queue_lists_accepted_messages") do
       topic = topic(partitions: 1)
       producer = producer(**FULL) { |config| config.on_queue_full = :raise }
@@ -34,6 +38,7 @@ class ProducerRejectionsTest < ProducerTestCase
       assert_equal 10, producer.produce_async(topic:, payload: "").tap { producer.flush }.report.offset
     end
 
+    # behaviour: produce_many_sync
     define_method("test_produce_many_sync_of_#{size}_for_a_full_queue_raises_after_the_accepted_have_results") do
       topic = topic(partitions: 1)
       producer = producer("queue.buffering.max.messages": 10, "linger.ms": 100) { |config| config.on_queue_full = :raise }
@@ -79,6 +84,7 @@ class ProducerRejectionsTest < ProducerTestCase
     [producer, topic, own]
   end
 
+  # behaviour: produce_sync
   def test_a_brokers_rejection_is_a_delivery_error_and_the_message_not_persisted
     producer, topic, = faulty(:invalid_record)
     handle = producer.produce_async(topic:, payload: "", label: 1)
@@ -92,6 +98,7 @@ class ProducerRejectionsTest < ProducerTestCase
     assert_predicate producer.produce_sync(topic:, payload: ""), :persisted?
   end
 
+  # behaviour: A report's partition and offset are right
   def test_a_message_that_a_broker_rejected_has_no_offset
     producer, topic, = faulty(:invalid_record)
     handle = producer.produce_async(topic:, payload: "")
@@ -113,6 +120,7 @@ class ProducerRejectionsTest < ProducerTestCase
   end
 
   # With :topic_authorization_failed librdkafka would also fail the topic's messages that it has not sent yet.
+  # behaviour: produce_many_sync
   def test_a_batch_that_partly_fails_raises_an_error_with_all_handles
     producer, topic, = faulty(:invalid_record, partitions: 2, "linger.ms": 50)
     messages = Array.new(20) { |i| { topic:, payload: "", partition: i % 2, label: i } }
@@ -137,6 +145,7 @@ class ProducerRejectionsTest < ProducerTestCase
     own.set_round_trip_time(seconds: 0)
   end
 
+  # behaviour: partition_key decides the partition as a key does
   def test_the_lookup_of_an_unknown_partition_takes_at_most_a_second_and_is_rate_limited
     asking_of_a_slow_cluster do |producer, message|
       took = seconds_of do
@@ -177,6 +186,7 @@ class ProducerRejectionsTest < ProducerTestCase
   end
 
   # librdkafka does not take ownership of the headers of a message that it rejects. The sanitizers report a leak or a double free.
+  # defect 4
   def test_headers_for_a_partition_that_does_not_exist_are_freed_once
     topic = topic(partitions: 2)
     producer = self.producer("linger.ms": 0)

@@ -4,6 +4,7 @@ require_relative "test_helper"
 require_relative "support/producer_test_case"
 
 class ProducerTest < ProducerTestCase
+  # behaviour: produce_sync
   def test_produce_sync_returns_the_report_of_a_delivered_message
     topic = topic(partitions: 1)
     report = producer.produce_sync(topic:, payload: "hello", label: :mine)
@@ -30,6 +31,7 @@ class ProducerTest < ProducerTestCase
     assert_equal [0, 1, 2, 3], Array.new(4) { producer.produce_sync(topic:, payload: "x").offset }
   end
 
+  # behaviour: produce_async
   def test_produce_async_returns_a_handle_that_is_resolved_later
     handle = producer("linger.ms": 200).produce_async(topic: topic(partitions: 1), payload: "hello", label: 5)
     assert_predicate handle, :pending?
@@ -37,6 +39,7 @@ class ProducerTest < ProducerTestCase
     assert_equal [5, false, true], [handle.report.label, handle.pending?, handle.delivered?]
   end
 
+  # behaviour: produce_many_sync
   def test_produce_many_sync_returns_delivered_handles_in_the_order_of_the_messages
     topic = topic(partitions: 4)
     handles = producer.produce_many_sync(Array.new(100) { |i| { topic:, payload: "m#{i}", label: i } })
@@ -45,6 +48,7 @@ class ProducerTest < ProducerTestCase
     assert_equal handles.map(&:label), handles.map { |handle| handle.report.label }
   end
 
+  # behaviour: produce_many_async
   def test_produce_many_async_returns_pending_handles_in_the_order_of_the_messages
     handles = producer("linger.ms": 300).produce_many_async(Array.new(50) { |i| { topic: topic, payload: "", label: i } })
     assert(handles.any?(&:pending?))
@@ -52,6 +56,7 @@ class ProducerTest < ProducerTestCase
     assert_equal true, Penstock::DeliveryHandle.await_all(handles, timeout: 10)
   end
 
+  # behaviour: A report's partition and offset are right
   slow def test_every_message_of_a_batch_is_stored_where_its_report_says
     topics = Array.new(3) { topic(partitions: 4) }
     messages = Array.new(360) { |i| { topic: topics[i % 3], partition: i / 3 % 4, payload: "m#{i}", label: i } }
@@ -64,6 +69,7 @@ class ProducerTest < ProducerTestCase
                  found.map { |record| [[record.topic, record.partition, record.offset], record.payload] }.sort
   end
 
+  # behaviour: A Symbol may name a topic
   def test_a_symbol_names_a_topic_as_a_string_does
     topic = topic(partitions: 1)
     handles = producer.produce_many_sync([{ topic: topic.to_sym, payload: "0" }, { topic:, payload: "1" }])
@@ -107,6 +113,7 @@ class ProducerTest < ProducerTestCase
     end
   end
 
+  # behaviour: A Symbol may name a topic
   def test_the_callers_messages_stay_unchanged
     topic = topic(partitions: 1)
     messages = [{ topic:, payload: "a", key: "k", headers: { "h" => %w[1 2] }, timestamp: 5, label: [1] }]
@@ -145,6 +152,7 @@ class ProducerTest < ProducerTestCase
   end
 
   %w[none gzip snappy lz4 zstd].each do |codec|
+    # behaviour: gzip, zstd, lz4 and snappy
     define_method("test_payloads_survive_#{codec}_compression") do
       topic = topic(partitions: 1)
       payloads = Array.new(50) { |i| "payload #{i} " * 20 }
@@ -176,6 +184,7 @@ class ProducerTest < ProducerTestCase
   end
 
   # integration/partition_count_test.rb has the tests for topics that change.
+  # behaviour: partition_count
   def test_partition_count_is_cached_for_30_seconds
     asked = []
     stand_in = Class.new(Penstock::Clients::Dummy) { define_method(:partition_count) { |*arguments| asked << arguments } }

@@ -12,6 +12,7 @@ class ProducerTombstoneTest < ProducerTestCase
   }.freeze
 
   WAYS.each do |name, way|
+    # behaviour: tombstone_sync, _async, _many_sync, _many_async
     define_method("test_#{name}_stores_the_key_without_a_payload_in_its_partition") do
       topic = topic(partitions: 2)
       report = way.call(producer, { topic:, key: "gone", partition: 1, headers: { "why" => "asked" } })
@@ -20,6 +21,7 @@ class ProducerTombstoneTest < ProducerTestCase
       assert_equal [1, "gone", nil, [%w[why asked]]], [record.partition, record.key, record.payload, record.headers]
     end
 
+    # behaviour: tombstone_sync, _async, _many_sync, _many_async
     define_method("test_#{name}_omits_a_given_payload_and_does_not_change_the_callers_hash") do
       topic = topic(partitions: 1)
       message = { topic:, key: "gone", partition: 0, payload: "still here" }.freeze
@@ -28,6 +30,7 @@ class ProducerTombstoneTest < ProducerTestCase
       assert_equal "still here", message[:payload]
     end
 
+    # behaviour: tombstone_sync, _async, _many_sync, _many_async
     define_method("test_#{name}_requires_a_nonempty_key_and_a_partition") do
       topic = topic(partitions: 1)
       producer = self.producer
@@ -47,6 +50,7 @@ class ProducerTombstoneTest < ProducerTestCase
     end
   end
 
+  # behaviour: tombstone_sync, _async, _many_sync, _many_async
   def test_the_error_of_a_batch_names_the_invalid_tombstone_and_nothing_is_sent
     topic = topic(partitions: 1)
     good = { topic:, key: "gone", partition: 0 }
@@ -59,6 +63,7 @@ class ProducerTombstoneTest < ProducerTestCase
   end
 
   WAYS.each_key do |name|
+    # behaviour: tombstone_sync, _async, _many_sync, _many_async
     define_method("test_#{name}_publishes_an_invalid_tombstone_like_any_invalid_message") do
       one = unreachable_producer
       errors = []

@@ -9,6 +9,7 @@ require_relative "support/plain_scheduler"
 class ProducerTransactionTest < TransactionTestCase
   # ---- blocks ----
 
+  # behaviour: transaction
   def test_a_transaction_returns_its_blocks_value_and_delivers_its_messages
     producer = transactional
     name = topic
@@ -32,6 +33,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_kind_of Float, happened.last[:time]
   end
 
+  # behaviour: A producer runs one transaction at a time
   def test_nested_transactions_join_the_outer_one
     producer = transactional
     seen = transaction_events(producer)
@@ -42,6 +44,9 @@ class ProducerTransactionTest < TransactionTestCase
     assert_equal %w[started committed finished], steps(seen)
   end
 
+  # behaviour: transaction.started, transaction.committed
+  # behaviour: AbortTransaction
+  # behaviour: Any exception aborts
   def test_abort_transaction_aborts_and_raises_nothing_outside_the_block
     producer = transactional
     seen = transaction_events(producer)
@@ -52,6 +57,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_usable producer, topic
   end
 
+  # behaviour: A producer runs one transaction at a time
   def test_abort_transaction_in_a_nested_block_aborts_all_levels
     producer = transactional
     seen = transaction_events(producer)
@@ -65,6 +71,10 @@ class ProducerTransactionTest < TransactionTestCase
     assert_usable producer, topic
   end
 
+  # defect 14
+  # behaviour: transaction
+  # behaviour: transaction.started, transaction.committed
+  # behaviour: Any exception aborts
   def test_any_exception_aborts_and_is_raised_unchanged
     producer = transactional
     name = topic
@@ -93,6 +103,8 @@ class ProducerTransactionTest < TransactionTestCase
     assert_equal %w[started committed finished], steps(seen)
   end
 
+  # behaviour: EarlyTransactionExitNotAllowedError
+  # behaviour: Leaving the block by break, return or throw aborts and raises
   def test_leaving_the_block_by_return_break_or_throw_raises_and_aborts
     producer = transactional
     name = topic
@@ -115,6 +127,7 @@ class ProducerTransactionTest < TransactionTestCase
 
   def leave_nested_by_return(producer) = producer.transaction { producer.transaction { return 1 } }
 
+  # behaviour: A transaction may be empty, and may have several topics and headers
   def test_an_empty_transaction_commits
     producer = transactional
     seen = transaction_events(producer)
@@ -122,6 +135,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_equal %w[started committed finished] * 3, steps(seen)
   end
 
+  # behaviour: A transaction may be empty, and may have several topics and headers
   slow def test_a_transaction_may_have_many_topics_and_headers
     producer = transactional
     names = Array.new(5) { |i| "#{topic(partitions: 1)}#{i}" }
@@ -134,6 +148,8 @@ class ProducerTransactionTest < TransactionTestCase
     end
   end
 
+  # behaviour: transaction
+  # behaviour: ProducerNotTransactionalError
   def test_transactions_raise_without_a_transactional_id_or_a_block
     producer = producer()
     assert_raises(Penstock::ProducerNotTransactionalError) { producer.transaction { flunk } }
@@ -144,6 +160,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_raises(Penstock::ProducerClosedError) { closed.transaction { flunk } }
   end
 
+  # behaviour: transaction?, transactional?
   def test_transaction_predicate_is_true_only_in_the_fiber_of_the_transaction
     producer = transactional
     assert_equal [true, false], [producer.transactional?, producer.transaction?]
@@ -158,6 +175,7 @@ class ProducerTransactionTest < TransactionTestCase
 
   # ---- messages ----
 
+  # behaviour: Outside of a block, each message and each batch is a transaction of its own
   def test_each_message_and_batch_outside_a_block_has_its_own_transaction
     producer = transactional
     name = topic
@@ -196,6 +214,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_equal %w[started committed finished], steps(seen)
   end
 
+  # behaviour: In an aborted transaction every message has a delivery result
   def test_messages_of_an_aborted_transaction_have_results_and_sync_ones_were_delivered
     producer = transactional("linger.ms": 10)
     name = topic
@@ -211,6 +230,8 @@ class ProducerTransactionTest < TransactionTestCase
     assert handles.all? { |handle| handle.delivered? || handle.error.code == :purge_queue }
   end
 
+  # behaviour: message.purged
+  # behaviour: In an aborted transaction every message has a delivery result
   def test_messages_purged_by_an_abort_publish_message_purged_and_no_error
     producer = transactional("linger.ms": 10_000) { |config| config.wait_timeout_on_transaction_abort = 0 }
     seen = events(producer, "message.purged", "error.occurred")
@@ -231,6 +252,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_equal :purge_queue, purged.last[:error].code
   end
 
+  # behaviour: In an aborted transaction every message has a delivery result
   slow def test_delivered_messages_and_those_of_other_transactions_do_not_publish_message_purged
     producer = transactional("linger.ms": 10_000) { |config| config.wait_timeout_on_transaction_abort = 0 }
     seen = events(producer, "message.purged")
@@ -263,6 +285,7 @@ class ProducerTransactionTest < TransactionTestCase
 
   # ---- one at a time ----
 
+  # behaviour: A producer runs one transaction at a time
   def test_one_transaction_at_a_time_across_threads
     producer = transactional
     name = topic
@@ -338,6 +361,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_took(10, seconds_of { producer.close(timeout: 20) })
   end
 
+  # behaviour: A producer runs one transaction at a time
   slow def test_fibers_of_a_scheduler_take_turns
     producer = transactional
     name = topic
@@ -378,6 +402,7 @@ class ProducerTransactionTest < TransactionTestCase
 
   # ---- interrupts ----
 
+  # behaviour: Any exception aborts
   def test_a_killed_thread_aborts_and_ends
     producer = transactional
     name = topic
@@ -400,6 +425,7 @@ class ProducerTransactionTest < TransactionTestCase
     end
   end
 
+  # behaviour: Leaving the block by break, return or throw aborts and raises
   def test_timeout_aborts
     producer = transactional
     producer.client # connected first, because connecting may take longer than the timeout
@@ -459,6 +485,8 @@ class ProducerTransactionTest < TransactionTestCase
 
   # ---- offsets ----
 
+  # behaviour: transaction_mark_as_consumed
+  # behaviour: transaction.marked_as_consumed
   slow def test_marking_an_offset_is_part_of_the_transaction
     producer = transactional
     name = topic(partitions: 1)
@@ -479,6 +507,8 @@ class ProducerTransactionTest < TransactionTestCase
     consumer&.close(timeout: 5)
   end
 
+  # behaviour: transaction_mark_as_consumed
+  # behaviour: TransactionRequiredError
   def test_marking_outside_a_transaction_raises
     producer = transactional
     message = Struct.new(:topic, :partition, :offset).new("t", 0, 0)
@@ -491,6 +521,8 @@ class ProducerTransactionTest < TransactionTestCase
     end
   end
 
+  # behaviour: transaction_mark_as_consumed
+  # behaviour: TransactionalOffsetInvalidError
   def test_marking_with_invalid_arguments_raises_and_the_transaction_continues
     producer = transactional
     consumer = Penstock::Consumer.new { |c| c.kafka = { "bootstrap.servers": cluster.bootstrap_servers, "group.id": "g" } }
@@ -537,6 +569,7 @@ class ProducerTransactionTest < TransactionTestCase
 
   # ---- commands that have to be retried ----
 
+  # behaviour: The producer repeats and aborts as the cluster requests
   slow def test_retriable_answers_of_the_cluster_are_retried
     cluster = own_cluster
     name = topic(on: cluster)
@@ -548,6 +581,9 @@ class ProducerTransactionTest < TransactionTestCase
     assert_equal %w[x], stored(name, on: cluster).map(&:payload)
   end
 
+  # behaviour: wait_backoff_on_transaction_command
+  # behaviour: error.occurred of transactions
+  # behaviour: The producer repeats and aborts as the cluster requests
   def test_a_command_is_retried_with_growing_pauses_and_each_failure_is_an_event
     consumer = Penstock::Consumer.new { |config| config.kafka = { "bootstrap.servers": "127.0.0.1:1", "group.id": "g" } }
     message = Struct.new(:topic, :partition, :offset).new("t", 0, 0)
@@ -569,6 +605,7 @@ class ProducerTransactionTest < TransactionTestCase
     consumer&.close
   end
 
+  # behaviour: wait_backoff_on_transaction_command
   def test_a_command_fails_after_the_last_attempt_and_the_producer_gets_a_new_client
     producer, pauses = failing(:commit_transaction, 4) { |config| config.max_attempts_on_transaction_command = 4 }
     errors = events(producer, "error.occurred", "producer.reload")
@@ -588,6 +625,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_equal %w[aborted started committed finished], steps(seen)
   end
 
+  # behaviour: The producer repeats and aborts as the cluster requests
   def test_an_abortable_error_aborts_and_keeps_the_client
     cluster = own_cluster
     name = topic(on: cluster)
@@ -641,6 +679,8 @@ class ProducerTransactionTest < TransactionTestCase
 
   # ---- closing, disconnecting, forking ----
 
+  # behaviour: Transactional messages during close end correctly
+  # behaviour: close waits for another thread's transaction
   def test_close_waits_for_the_transaction_of_another_thread
     producer = transactional
     name = topic
@@ -657,6 +697,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_predicate producer, :closed?
   end
 
+  # behaviour: ProducerTransactionalCloseAttemptError
   def test_close_inside_the_producers_own_transaction_raises
     producer = transactional
     producer.transaction do
@@ -699,6 +740,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_equal 1, steps(seen).count("started")
   end
 
+  # behaviour: Transactional messages during close end correctly
   def test_the_blocks_own_error_survives_a_close
     producer = transactional
     seen = transaction_events(producer)
@@ -713,6 +755,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_raises(Mishap) { Slowness.join(running, 10) }
   end
 
+  # behaviour: Transactional messages during close end correctly
   def test_close_gets_its_turn_among_threads_that_send_continuously
     name = topic
     5.times do
@@ -730,6 +773,7 @@ class ProducerTransactionTest < TransactionTestCase
     end
   end
 
+  # behaviour: close waits for another thread's transaction
   def test_disconnect_raises_inside_a_transaction_and_works_after_it
     producer = transactional
     name = topic
@@ -835,6 +879,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_usable producer, "t"
   end
 
+  # behaviour: connection pool
   def test_a_pool_gives_each_producer_its_own_id_and_runs_transactions_concurrently
     needs_connection_pool
     name = topic

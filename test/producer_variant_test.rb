@@ -6,6 +6,7 @@ require_relative "support/producer_test_case"
 class ProducerVariantTest < ProducerTestCase
   # ---- making one ----
 
+  # behaviour: with, variant
   def test_a_variant_has_the_given_settings
     one = producer
     variant = one.with(max_wait_timeout: 1_234, topic_config: { "acks" => 1 })
@@ -19,12 +20,15 @@ class ProducerVariantTest < ProducerTestCase
     assert_match(/max_wait_timeout=1234.*acks/, variant.inspect)
   end
 
+  # behaviour: with, variant
+  # behaviour: VariantInvalidError
   def test_an_unknown_topic_setting_is_rejected_and_the_error_names_the_nearest
     error = assert_raises(Penstock::VariantInvalidError) { producer.with(topic_config: { ack: 1 }) }
     assert_match(/did you mean :acks\?/, error.message)
     assert_raises(Penstock::VariantInvalidError) { producer.with(topic_config: { "bootstrap.servers": "x" }) }
   end
 
+  # behaviour: with, variant
   def test_an_invalid_value_is_rejected_when_the_variant_is_made
     [{ acks: "many" }, { "compression.type": "zip" }, { "message.timeout.ms": -5 }, { "compression.level": 99 },
      { acks: nil }, { acks: Object.new }, { partitioner: "mine" }, { 5 => 1 }, nil, [[:acks, 1]]].each do |topic_config|
@@ -37,6 +41,7 @@ class ProducerVariantTest < ProducerTestCase
     assert_equal 0, Internal::ProducerClient.open_count
   end
 
+  # behaviour: topic settings of a variant
   def test_acks_can_be_changed_only_if_idempotence_was_not_set_explicitly
     asked = producer("enable.idempotence": true)
     assert_raises(Penstock::VariantInvalidError) { asked.with(topic_config: { acks: 1 }) }
@@ -47,6 +52,7 @@ class ProducerVariantTest < ProducerTestCase
     assert_predicate default.with(topic_config: { acks: 1 }).produce_sync(topic: name, payload: "x"), :persisted?
   end
 
+  # behaviour: topic settings of a variant
   def test_a_transactional_producers_variants_cannot_have_topic_settings
     one = producer("transactional.id": "tx-#{rand(2**32)}")
     assert_raises(Penstock::VariantInvalidError) { one.with(topic_config: { "compression.type": "gzip" }) }
@@ -81,6 +87,7 @@ class ProducerVariantTest < ProducerTestCase
     one.close(timeout: 0)
   end
 
+  # behaviour: topic settings of a variant
   def test_a_variants_acks_apply_to_it_and_not_to_its_producer
     name = topic
     one = producer
@@ -106,6 +113,7 @@ class ProducerVariantTest < ProducerTestCase
 
   # ---- the current variant ----
 
+  # behaviour: A variant applies to one fiber
   def test_while_a_variant_runs_only_messages_of_the_same_fiber_use_it
     one = producer
     variant = one.with(max_wait_timeout: 1, topic_config: { acks: 0 })
@@ -121,6 +129,7 @@ class ProducerVariantTest < ProducerTestCase
     assert_equal [true, true, true], [seen[:fiber], seen[:thread], one.current_variant].map(&:default?)
   end
 
+  # behaviour: A variant applies to one fiber
   def test_variants_nest_and_are_restored_even_after_an_error
     one = producer("transactional.id": "tx-#{rand(2**32)}")
     outer, inner = [10_000, 20_000].map { |max_wait_timeout| one.with(max_wait_timeout:) }
@@ -135,6 +144,7 @@ class ProducerVariantTest < ProducerTestCase
     assert_predicate one.current_variant, :default?
   end
 
+  # behaviour: A variant applies to one fiber
   def test_variants_leave_no_fiber_local_key_and_those_of_two_producers_do_not_mix
     before = Thread.current.keys
     one, two = Array.new(2) { producer }
@@ -197,6 +207,8 @@ class ProducerVariantTest < ProducerTestCase
   # Runs the block in a thread, whose stack ends with it, so that the GC collects dropped objects.
   def aside(&block) = Thread.new(&block).value
 
+  # defect 32
+  # behaviour: with, variant
   def test_variants_for_each_message_use_no_more_clients_than_the_limit
     name = topic(partitions: 1)
     one = producer("linger.ms": 0)
@@ -216,6 +228,8 @@ class ProducerVariantTest < ProducerTestCase
     assert_equal 160, Internal.of(one).totals.delivered
   end
 
+  # defect 32
+  # behaviour: with, variant
   def test_too_many_variants_raise_and_existing_ones_keep_working
     name = topic(partitions: 1)
     one = producer
@@ -249,6 +263,7 @@ class ProducerVariantTest < ProducerTestCase
     assert_equal 1, Internal.of(one).totals.delivered
   end
 
+  # behaviour: queue_size, queue_length
   def test_queue_size_flush_purge_disconnect_and_close_cover_the_clients_of_variants
     name = topic(partitions: 1)
     one = producer("linger.ms": 60_000)

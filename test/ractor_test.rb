@@ -686,6 +686,7 @@ class RactorTest < PenstockTest
   end
 
   # `rake test:ractors` runs longer.
+  # defect 33
   def test_a_storm_of_ractors_loses_no_message
     program = [RbConfig.ruby, "-w", "-I", Subprocess::LIBRARY, "test/support/ractor_storm.rb", "8", "600"]
     output, errors, status = Limited.capture3(*program, chdir: File.expand_path("..", __dir__))

@@ -15,10 +15,6 @@ class ReadmeTest < PenstockTest
     ruby!([before, SNIPPETS.fetch(number).gsub('"localhost:9092"', "cluster.bootstrap_servers"), after].join("\n"))
   end
 
-  def test_each_snippet_has_a_test
-    assert_equal 4, SNIPPETS.size
-  end
-
   def test_the_quick_start_sends_its_messages
     assert_match(/\Astored at offset 0 of partition \d\npersisted\n1000 delivered\n\z/, output_of(0))
   end
@@ -81,16 +77,12 @@ class ReadmeTest < PenstockTest
   # With the embedded cluster in place of the one that the commands name.
   def test_the_penstock_commands_run_and_find_no_problem
     commands = README.scan(/^penstock (.+)$/).flatten.map { |line| line.sub(/ +#.*/, "").split }
-    assert_operator commands.size, :>=, 3
+    refute_empty commands
     commands.each do |arguments|
       arguments.map! { |one| one == "kafka.example:9092" ? embedded_cluster.bootstrap_servers.split(",").first : one }
       command = [{ "BUNDLE_GEMFILE" => nil }, RbConfig.ruby, "-w", "-I", File.join(ROOT, "lib"), File.join(ROOT, "exe/penstock")]
       output, status = Limited.capture2e(*command, *arguments, chdir: File.join(ROOT, "docs")) # a directory without a bundle
       assert_predicate status, :success?, output
     end
-  end
-
-  def test_files_that_the_readme_names_exist
-    README.scan(%r{\]\(([\w/-]+\.md)\)|`(lib/\S+?)`}).flatten.compact.each { |file| assert_path_exists File.join(ROOT, file) }
   end
 end

@@ -25,6 +25,7 @@ class RebalanceProtocolTest < PenstockTest
   RUBY
 
   %w[range cooperative-sticky].each do |strategy|
+    # defect C15
     define_method("test_the_protocol_is_queried_once_for_an_assignment_and_not_while_closing_#{strategy.tr("-", "_")}") do
       name = topic(partitions: 2)
       producer.produce_sync(topic: name, payload: "x")

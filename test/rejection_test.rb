@@ -87,6 +87,7 @@ class RejectionTest < PenstockTest
   end
 
   # Like localhost without a listener on ::1.
+  # defect 27
   slow def test_an_unused_address_does_not_hide_a_brokers_rejection
     with_a_port_that_hangs_up do |servers|
       one = rejected_producer("127.0.0.1:1,#{servers}", timeout: 2_000)

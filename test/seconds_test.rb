@@ -32,6 +32,7 @@ class SecondsTest < PenstockTest
   end
 
   # WaterDrop's timeout of the same name is in milliseconds.
+  # behaviour: connection pool
   def test_a_pools_timeout_above_a_minute_raises_as_likely_milliseconds
     [Penstock::ConnectionPool.method(:new), Penstock::ConnectionPool.method(:setup)].each do |make|
       error = assert_raises(ArgumentError) { make.call(timeout: 5_000) { flunk } }

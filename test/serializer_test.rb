@@ -62,6 +62,7 @@ class SerializerTest < ProducerTestCase
   }.freeze
 
   WAYS.each do |name, send|
+    # behaviour: serializer
     define_method(:"test_an_object_given_to_#{name}_is_stored_packed") do
       topic = topic(partitions: 1)
       send.call(producer { |config| config.serializer = PACK }, { topic:, payload: DOCUMENT, key: "k", headers: { "h" => "v" } })
@@ -144,6 +145,7 @@ class SerializerTest < ProducerTestCase
 
   # ---- which payloads ----
 
+  # behaviour: serializer
   def test_strings_are_serialized_like_any_payload
     one = buffered(PACK)
     one.produce_sync(record("text"))
@@ -203,6 +205,7 @@ class SerializerTest < ProducerTestCase
 
   # ---- errors ----
 
+  # behaviour: serializer
   def test_the_serializers_error_is_the_cause_of_one_that_names_topic_and_class
     one = buffered(PACK) { |config| config.id = "mine" }
     error = assert_raises(Penstock::SerializationError) { one.produce_sync(record(Object.new)) }
@@ -215,6 +218,7 @@ class SerializerTest < ProducerTestCase
   end
 
   %i[produce_many_sync produce_many_async].each do |name|
+    # behaviour: serializer
     define_method(:"test_#{name}_sends_nothing_of_a_batch_with_an_unserializable_payload") do
       one = buffered(PACK)
       error = assert_raises(Penstock::SerializationError) do
@@ -285,6 +289,7 @@ class SerializerTest < ProducerTestCase
 
   # ---- order of middleware, serializer and hooks ----
 
+  # behaviour: serializer
   def test_middleware_gets_the_object_and_hooks_listeners_and_the_client_get_the_string
     one = buffered(->(object) { object.fetch("id").to_s })
     seen = []
@@ -548,6 +553,7 @@ class SerializerTest < ProducerTestCase
     def produce_many(messages, *) = [messages, nil, true]
   end
 
+  # behaviour: serializer
   def test_without_a_serializer_messages_take_the_fast_path
     one = producer { |config| config.client_class = Nothing }
     Internal.of(one).publisher.define_singleton_method(:dispatching) { |*| raise "not the fast path" }

@@ -26,6 +26,8 @@ class SignalTrapTest < PenstockTest
 
   FORBIDDEN = %w[flush_sync flush_async disconnect with].freeze
 
+  # defect 20
+  # behaviour: what a signal trap may call
   def test_calls_that_wait_for_other_threads_raise_in_a_trap_and_the_producer_stays_usable
     assert_equal "#{"Penstock::SignalTrapError\n" * FORBIDDEN.size}1\n1\ntrue\n", run_trapped(<<~RUBY)
       one = producer
@@ -36,6 +38,7 @@ class SignalTrapTest < PenstockTest
     RUBY
   end
 
+  # behaviour: what a signal trap may call
   def test_a_transaction_and_the_first_use_raise_in_a_trap_and_work_afterwards
     assert_equal "#{"Penstock::SignalTrapError\n" * 5}2\ntrue\n", run_trapped(<<~RUBY)
       one = producer
@@ -47,6 +50,7 @@ class SignalTrapTest < PenstockTest
     RUBY
   end
 
+  # behaviour: SignalTrapError
   def test_the_error_names_the_call_and_what_to_do_instead
     output = run_trapped(<<~RUBY)
       one = producer
@@ -55,6 +59,7 @@ class SignalTrapTest < PenstockTest
     assert_match(/Connecting is not possible in a signal trap.*in a new thread/, output)
   end
 
+  # behaviour: what a signal trap may call
   def test_a_connected_producer_sends_waits_flushes_and_purges_in_a_trap
     assert_equal "ok\n" * 8, run_trapped(<<~RUBY)
       one = producer
@@ -108,6 +113,7 @@ class SignalTrapTest < PenstockTest
 
   # A trap that needs the lock of a logger would deadlock or raise if the interrupted thread holds that lock or waits for it. So
   # nothing is logged in the trap.
+  # defect 20
   def test_close_in_a_trap_works_while_the_loggers_lock_is_busy
     output, errors, status = ruby(PREPARED + <<~RUBY, cluster.bootstrap_servers, topic)
       require "logger"

@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 
 require_relative "test_helper"
+require_relative "support/limited"
 begin
-  require "rbs"
+  require_relative "support/signatures"
 rescue LoadError => e
   raise unless e.path == "rbs"
 end
@@ -110,5 +111,43 @@ class SignaturesTest < PenstockTest
     found = findings([["producer", "def purge: () -> Integer", "def purge: () -> Intiger"],
                       ["testing", "type failure = Symbol", "type failure = Simbol"]])
     assert_equal %w[Intiger Simbol], found.map { |line| line[/Could not find (?:::)?(\w+)/, 1] }.sort
+  end
+
+  # ---- arguments, blocks and results ----
+
+  # @param directory [String] with signatures
+  # @return [Array(String, Process::Status)]
+  def signed(*arguments, directory: DIRECTORY)
+    root = File.expand_path("..", __dir__)
+    command = [{ "PENSTOCK_SIGNATURES" => directory }, RbConfig.ruby, "-Ilib", "-Itest", "-rsupport/signed", *arguments]
+    Limited.capture2e(*command, chdir: root)
+  end
+
+  # `rake test:signatures` does the same with more files.
+  slow def test_calls_of_other_tests_have_the_types_of_the_signatures
+    files = %w[tags message_new monitor clients_buffered consumer_mark].map { |name| "test/#{name}_test.rb" }
+    output, status = signed("-e", "ARGV.each { |file| require File.expand_path(file) }", *files)
+    assert_predicate status, :success?, output
+    assert_operator output[/signatures: (\d+) calls/, 1].to_i, :>, 1_000
+  end
+
+  CHANGES = [["instrumentation", "def to_a: () -> Array[String]", "def to_a: () -> Array[Symbol]"],
+             ["instrumentation", "def include?: (name tag)", "def include?: (Integer tag)"],
+             ["message_pack", "def packer: [T] () { (Packer packer)", "def packer: [T] () { (Unpacker packer)"],
+             ["consumer", "def key: () -> String?", "def key: () -> String"]].freeze
+
+  def test_calls_with_other_types_are_found
+    Signatures.changed(CHANGES) do |directory|
+      output, status = signed("-e", <<~RUBY, directory:)
+        tags = Penstock::Tags.new.add(:a)
+        tags.to_a
+        tags.include?(:a)
+        Penstock::MessagePack::Factory.new.pool.packer { nil }
+        [Penstock::Message.new(topic: "t").key, Penstock::Message.new(topic: "t").payload]
+      RUBY
+      refute_predicate status, :success?
+      %w[Tags#to_a Tags#include? Pool#packer Message#key].each { |name| assert_includes output, "#{name}]" }
+      refute_includes output, "Message#payload"
+    end
   end
 end

@@ -141,6 +141,7 @@ class StaticChecksTest < Minitest::Test
   end
 
   # All checks but the analyzer, whose findings differ with each gcc: rake test:static runs that too.
+  # defect 5, 15
   slow def test_penstocks_sources_have_no_findings
     library = File.join(ROOT, "lib/penstock/penstock.#{RbConfig::CONFIG["DLEXT"]}")
     ours = StaticChecks.new(File.join(ROOT, "ext/penstock"), library)

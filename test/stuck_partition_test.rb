@@ -45,6 +45,7 @@ class StuckPartitionTest < ConsumerTestCase
     end
   end
 
+  # behaviour: consumer.caught_up, partition.stuck, rebalance.held_back
   def test_a_partition_from_which_nothing_comes_is_reported
     one = watched
     fill(%w[a])

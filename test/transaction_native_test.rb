@@ -364,6 +364,7 @@ class TransactionNativeTest < PenstockTest
 
   # ---- purge ----
 
+  # behaviour: Outside transactions a purge fails messages with the code purge_queue
   def test_purge_fails_unsent_messages_and_the_client_stays_usable
     client = client(servers: "127.0.0.1:1")
     handles = Array.new(100) { produce(client, topic: "test") }
@@ -436,6 +437,7 @@ class TransactionNativeTest < PenstockTest
 
   # ---- configuration ----
 
+  # behaviour: idempotent?
   def test_a_client_reports_whether_it_is_idempotent_and_transactional
     facts = ->(**kafka) { client(**kafka).then { |made| [made.idempotent?, made.transactional?, made.state] } }
     assert_equal [true, false, :configured], facts.call

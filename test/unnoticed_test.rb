@@ -24,6 +24,7 @@ class UnnoticedTest < PenstockTest
     @lines = Lines.new
   end
 
+  # behaviour: close, close!
   slow def test_failed_messages_without_a_listener_are_logged_once_with_count_topic_and_error
     one = failing_producer
     one.produce_many_async([MESSAGE] * 40)

@@ -44,6 +44,8 @@ class UnreachableTest < ProducerTestCase
     end
   end
 
+  # defect 27
+  # behaviour: BrokersUnreachableError
   def test_a_message_fails_when_no_broker_was_reachable_for_the_timeout
     one = impatient_producer("127.0.0.1:1,127.0.0.1:2")
     error = unreachable { one.produce_sync(topic: "away", payload: "x") }
@@ -68,6 +70,7 @@ class UnreachableTest < ProducerTestCase
     end.join
   end
 
+  # behaviour: unreachable_timeout
   def test_later_messages_fail_at_once
     one = impatient_producer("127.0.0.1:1")
     unreachable { one.produce_sync(topic: "away", payload: "x") }
@@ -84,6 +87,7 @@ class UnreachableTest < ProducerTestCase
     assert_equal 54, one.metrics[:failed]
   end
 
+  # behaviour: unreachable_timeout
   def test_messages_are_delivered_again_after_the_connection_returns
     own, one = with_a_cluster_that_goes
     one.produce_sync(topic: "away", payload: "before", partition: 0)
@@ -108,6 +112,7 @@ class UnreachableTest < ProducerTestCase
   end
 
   # The mock broker stores a message at once and delays its answer. The loss of the connection loses the answer.
+  # behaviour: BrokersUnreachableError
   def test_a_sent_message_fails_as_possibly_persisted
     own, one = with_a_cluster_that_goes("linger.ms": 0)
     one.produce_sync(topic: "away", payload: "before", partition: 0)
@@ -126,6 +131,7 @@ class UnreachableTest < ProducerTestCase
     assert_equal %w[before back], stored("away", on: own).map(&:payload) - %w[sent]
   end
 
+  # behaviour: BrokersUnreachableError
   def test_messages_keep_their_order_and_are_stored_once
     own, one = with_a_cluster_that_goes("linger.ms": 1)
     handles = []
@@ -175,6 +181,7 @@ class UnreachableTest < ProducerTestCase
     assert failed?(first)
   end
 
+  # behaviour: unreachable_timeout
   slow def test_messages_wait_for_their_timeout_by_default
     one = unreachable_producer("message.timeout.ms": 1_500, "transaction.timeout.ms": 5_000)
     assert_equal 0, one.config.unreachable_timeout
@@ -283,6 +290,7 @@ class UnreachableTest < ProducerTestCase
     end
   end
 
+  # behaviour: unreachable_timeout
   def test_values_are_checked
     [0, 100, 5_000, 150_000].each { |value| assert_equal value, config_with(value).unreachable_timeout }
     [nil, -1, 1, 3, 99, 1.5, "5000", true, 2**60].each do |value|

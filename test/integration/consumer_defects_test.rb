@@ -28,6 +28,7 @@ class KafkaConsumerDefectsTest < ConsumerTestCase
   end
 
   # librdkafka #4059 (2.10.0): a commit during a cooperative rebalance is refused, and costs the member its assignment.
+  # defect C7
   def test_07_commits_during_rebalances_lose_no_assignment
     name = filled(500)
     lost = []
@@ -82,6 +83,7 @@ class KafkaConsumerDefectsTest < ConsumerTestCase
 
   # librdkafka #4187 (2.1.0), #4724 (2.6.1): a deleted partition keeps a consumer from closing. `close` then returns at its
   # timeout.
+  # defect C16
   def test_16_close_of_a_consumer_whose_topic_was_deleted_returns_in_time
     name = filled(1_000)
     program = IO.popen([RbConfig.ruby, "-I", LIBRARY, "-r", "penstock", "-e", DELETED, SERVERS, name], "r+")
@@ -117,6 +119,7 @@ class KafkaConsumerDefectsTest < ConsumerTestCase
   end
 
   # librdkafka #3437 (open): a static member that was away for longer than its session hung.
+  # defect C24
   def test_24_a_static_member_that_was_frozen_past_its_session_goes_on
     name = filled(50)
     classic = { "session.timeout.ms": 1_500, "heartbeat.interval.ms": 200 }
@@ -132,6 +135,7 @@ class KafkaConsumerDefectsTest < ConsumerTestCase
   end
 
   # librdkafka #5541 (2.15.0): with the protocol "consumer", a member that exceeded max.poll.interval.ms got a fatal error.
+  # defect C19
   def test_19_a_member_of_the_protocol_consumer_that_polls_too_late_comes_back
     skip "librdkafka #{Penstock.librdkafka_version} has no group.protocol=consumer" unless ConsumerStorm.consumer_protocol?
 
@@ -177,6 +181,7 @@ class KafkaConsumerDefectsTest < ConsumerTestCase
   RUBY
 
   # librdkafka reads on at the messages that the program is just taking when it pauses the partitions that stay: they came twice.
+  # defect C37
   def test_37_messages_that_are_taken_when_the_group_rebalances_come_once
     sender = producer
     names = Array.new(2) { "penstock-test-#{SecureRandom.hex(6)}" }

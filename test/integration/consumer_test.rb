@@ -58,6 +58,7 @@ class KafkaConsumerTest < ConsumerTestCase
     assert_equal Array.new(100_000, &:to_s), messages.map(&:payload)
   end
 
+  # defect C10
   def test_a_group_resumes_at_the_committed_offset
     name = new_topic(10)
     one = member(name, "enable.auto.commit": false)
@@ -75,6 +76,7 @@ class KafkaConsumerTest < ConsumerTestCase
   end
 
   %w[range cooperative-sticky].each do |strategy|
+    # defect 22, C28
     define_method(:"test_two_members_share_and_hand_over_partitions_with_#{strategy}") do
       name = new_topic(100)
       settings = { "partition.assignment.strategy": strategy, "auto.commit.interval.ms": 60_000 }
@@ -104,6 +106,7 @@ class KafkaConsumerTest < ConsumerTestCase
     # One member stays, others join and leave, and messages are produced all the time. A member that gives up a partition has
     # committed the messages that it polled, so the next member continues there. So the offsets of each partition are read once,
     # in order and without a gap.
+    # defect 22
     define_method(:"test_no_message_is_lost_repeated_or_out_of_order_while_members_join_and_leave_with_#{strategy}") do
       name = new_topic
       join = -> { member(name, "partition.assignment.strategy": strategy) }
@@ -166,6 +169,7 @@ class KafkaConsumerTest < ConsumerTestCase
     end
   end
 
+  # defect C19
   def test_a_member_that_stops_polling_gets_an_error_and_rejoins
     name = new_topic(1)
     one = member(name, "max.poll.interval.ms": 6_000, "enable.auto.commit": false)
@@ -177,6 +181,7 @@ class KafkaConsumerTest < ConsumerTestCase
     poll_until(one, two) { assigned(one).size == 2 }
   end
 
+  # defect 17
   thorough def test_a_long_wait_counts_as_polling
     name = new_topic
     one = member(name, "max.poll.interval.ms": 6_000, "enable.auto.commit": false)
@@ -240,6 +245,7 @@ class KafkaConsumerTest < ConsumerTestCase
   # The group has already asked the closing member to give up its partitions, but the member does not know yet. Once it has left,
   # the group rejects its commits. librdkafka alone would commit too late.
   %w[range cooperative-sticky].each do |strategy|
+    # defect 22
     define_method(:"test_close_commits_polled_messages_despite_an_unnoticed_rebalance_with_#{strategy}") do
       name = new_topic(100)
       settings = { "partition.assignment.strategy": strategy, "auto.commit.interval.ms": 60_000, "session.timeout.ms": 20_000 }

@@ -40,6 +40,7 @@ class KafkaExactlyOnceTest < PenstockTest
   end
 
   # A member that was thought dead comes back in the middle of its transaction.
+  # behaviour: transaction(consumer)
   def test_a_member_that_was_frozen_commits_nothing_that_another_has_processed
     storm = storm("range")
     count = fill(400)

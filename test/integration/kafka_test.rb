@@ -72,6 +72,7 @@ class KafkaTest < PenstockTest
   end
 
   %w[gzip snappy lz4 zstd].each do |codec|
+    # behaviour: gzip, zstd, lz4 and snappy
     define_method(:"test_#{codec}_compressed_messages_arrive") do
       topic = new_topic
       kafka_producer("compression.type": codec).produce_many_sync(Array.new(100) { { topic:, payload: "a" * 500, partition: 0 } })
@@ -79,6 +80,7 @@ class KafkaTest < PenstockTest
     end
   end
 
+  # behaviour: If the cluster or topic does not exist, the message fails
   def test_a_nonexistent_partition_raises_an_error_with_its_number
     topic = new_topic
     producer = kafka_producer

@@ -27,6 +27,8 @@ class PartitionCountTest < ConsumerTestCase
 
   def stored(topic, partitions) = Reader.new(SERVERS).read(topic, partitions: 0...partitions).map(&:payload)
 
+  # defect 26
+  # behaviour: partition_count
   def test_partition_count_of_an_unknown_topic_is_nil_until_the_topic_exists
     producer = kafka_producer
     topic = new_name
@@ -36,6 +38,7 @@ class PartitionCountTest < ConsumerTestCase
     assert_equal 2, producer.produce_sync(topic:, payload: "", partition: 2).partition
   end
 
+  # behaviour: If the cluster or topic does not exist, the message fails
   def test_a_topic_that_librdkafka_reported_as_unknown_accepts_messages_once_it_exists
     [{}, { partition: 1 }].each do |place|
       producer = kafka_producer("topic.metadata.propagation.max.ms": 100)
@@ -54,6 +57,7 @@ class PartitionCountTest < ConsumerTestCase
     end
   end
 
+  # behaviour: partition_count
   def test_a_partition_count_is_cached_and_then_updated
     producer = kafka_producer
     topic = create_topic(partitions: 2)
@@ -64,6 +68,7 @@ class PartitionCountTest < ConsumerTestCase
     assert_equal 5, producer.partition_count(topic)
   end
 
+  # defect 26
   def test_10_000_messages_and_100_partition_counts_cause_almost_no_metadata_requests
     producer = kafka_producer("statistics.interval.ms": 100)
     asked = Queue.new
@@ -88,6 +93,7 @@ class PartitionCountTest < ConsumerTestCase
   end
 
   { "a_name" => ->(topic) { topic }, "a_pattern" => ->(topic) { "^#{Regexp.escape(topic)}$" } }.each do |by, subscription|
+    # defect 26
     define_method("test_a_subscription_by_#{by}_includes_later_topics_and_added_partitions") do
       topic = new_name
       one = group_consumer(servers: SERVERS, "topic.metadata.refresh.interval.ms": 1_000, "heartbeat.interval.ms": 500)
@@ -123,6 +129,8 @@ class PartitionCountTest < ConsumerTestCase
     got
   end
 
+  # defect 26
+  # behaviour: partition_key decides the partition as a key does
   def test_keys_use_new_partitions_after_the_producer_has_refreshed_its_metadata
     producer = kafka_producer
     topic = create_topic(partitions: 2)
@@ -166,6 +174,7 @@ class PartitionCountTest < ConsumerTestCase
     end
   end
 
+  # defect 26
   def test_a_topic_that_is_recreated_with_fewer_partitions_accepts_messages_and_reports_every_failure
     producer = kafka_producer
     topic = create_topic(partitions: 5)
@@ -193,6 +202,7 @@ class PartitionCountTest < ConsumerTestCase
     assert_equal :unknown_partition, error.code
   end
 
+  # behaviour: partition_count
   def test_partition_count_of_a_deleted_topic_is_nil
     producer = kafka_producer
     topic = create_topic(partitions: 2)

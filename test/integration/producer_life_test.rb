@@ -75,6 +75,7 @@ class IntegrationProducerLifeTest < PenstockTest
     assert_equal %w[first a b], payloads(topic)
   end
 
+  # behaviour: topic settings of a variant
   def test_the_compression_of_a_variant_takes_effect
     topic = new_topic
     one = kafka_producer("message.max.bytes": 3_000_000) { |config| config.max_payload_size = 3_000_000 }
@@ -93,6 +94,7 @@ class IntegrationProducerLifeTest < PenstockTest
                  [one, none, one].map { |sender| sender.produce_sync(topic:, payload: "x").status }
   end
 
+  # behaviour: purge
   def test_purge_discards_unsent_messages_and_later_messages_arrive
     topic = new_topic
     one = kafka_producer("linger.ms": 60_000)

@@ -41,6 +41,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
     assert_equal %w[x], visible
   end
 
+  # behaviour: Any exception aborts
   def test_messages_of_a_block_that_ends_early_stay_invisible
     producer = transactional
     ways = [-> { raise Mishap }, -> { raise Interrupt }, -> { throw :out }, -> { raise Penstock::AbortTransaction },
@@ -107,6 +108,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
     assert_equal committed.flat_map { |number| Array.new(3) { |j| "#{number}-#{j}" } }, visible
   end
 
+  # behaviour: A transaction may be empty, and may have several topics and headers
   def test_many_topics_and_headers_in_one_transaction
     producer = transactional
     names = Array.new(5) { |i| "#{@topic}-#{i}" }
@@ -118,6 +120,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
     end
   end
 
+  # behaviour: Outside of a block, each message and each batch is a transaction of its own
   def test_a_batch_is_visible_completely_or_not_at_all
     producer = transactional
     producer.produce_many_sync(Array.new(100) { |i| { topic: @topic, payload: "good #{i}", partition: 0 } })
@@ -128,6 +131,8 @@ class KafkaProducerTransactionTest < TransactionTestCase
     assert_equal "after", visible.last
   end
 
+  # behaviour: In an aborted transaction every message has a delivery result
+  # behaviour: An abort waits for messages in flight
   def test_sync_messages_of_an_aborted_transaction_have_real_offsets
     producer = transactional
     reports = []
@@ -141,6 +146,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
 
   # ---- consume, transform, produce ----
 
+  # behaviour: transaction_mark_as_consumed
   def test_the_committed_offset_moves_only_with_the_commit
     produce_input(5)
     producer = transactional
@@ -249,6 +255,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
 
   # ---- fencing ----
 
+  # behaviour: A newer producer with the same id fences the older one
   def test_a_newer_producer_with_the_same_id_fences_the_older_one
     old = transactional(id: @topic)
     old.produce_sync(topic: @topic, payload: "old", partition: 0)
@@ -264,6 +271,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
     refute_includes visible, "never"
   end
 
+  # behaviour: A newer producer with the same id fences the older one
   def test_a_producer_fenced_inside_its_transaction_aborts_it_and_does_not_fence_the_newer_one
     old = transactional(id: @topic)
     new = transactional(id: @topic)
@@ -303,6 +311,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
     assert_raises(Penstock::TransactionError) { new.transaction { send_to(new, "x") } }
   end
 
+  # behaviour: A fenced producer stays fenced, unless its settings allow a reload
   def test_a_reload_listener_can_avoid_fencing_with_another_transactional_id
     old = transactional(id: @topic) { |config| config.non_reloadable_errors = [] }
     old.transaction { nil }
@@ -314,6 +323,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
   end
 
   # The cluster checks for expired transactions every 10 seconds.
+  # behaviour: The cluster aborts a transaction that exceeds transaction.timeout.ms
   thorough def test_a_transaction_that_lasts_too_long_is_aborted_and_the_error_names_the_timeout
     producer = transactional("transaction.timeout.ms": 6_000, "message.timeout.ms": 5_000) # creating the topic takes some seconds
     error = assert_raises(Penstock::TransactionError) do
@@ -342,6 +352,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
 
   # Detects a fix: if every supported librdkafka skips this test, Penstock no longer needs to wait. With 2.0.2 the loss occurs in
   # 0 to 25 of 150 rounds.
+  # defect 25
   def test_an_immediate_abort_without_waiting_can_cost_the_producer_its_client
     lost, results = abort_at_once(0, rounds: 600) { |reloads| reloads.size.positive? }
     skip "librdkafka #{Penstock.librdkafka_version} lost no producer in 600 aborts: issue 4849 may be fixed" if lost.empty?
@@ -349,6 +360,8 @@ class KafkaProducerTransactionTest < TransactionTestCase
     assert_includes results, :purge_queue, "the abort waited"
   end
 
+  # defect 25
+  # behaviour: An abort waits for messages in flight
   thorough def test_an_immediate_abort_that_waits_for_the_first_messages_costs_no_client
     lost, results = abort_at_once(20_000, rounds: 200) # enough on a busy machine
     assert_empty lost

@@ -49,6 +49,7 @@ class SecurityTest < PenstockTest
 
   # A lost wake-up shows after an idle time: the TLS library may have buffered data by then, so no descriptor becomes readable.
   # Longer gaps: PENSTOCK_IDLE_GAPS=1,10,60
+  # defect 17
   thorough def test_messages_after_idle_times_over_tls_and_sasl_are_delivered_soon
     one = producer(servers: SASL_SSL, "linger.ms": 0, **TLS_LOGIN)
     name = new_topic
@@ -137,6 +138,7 @@ class SecurityTest < PenstockTest
   end
 
   # The sweep runs too rarely to find a missed event.
+  # behaviour: A batch after an idle time is as fast as any other
   def test_delivery_results_after_an_idle_time_over_sasl_arrive_without_the_sweep
     name = new_topic
     one = producer(servers: SASL, **LOGIN) { |config| config.polling.fd.periodic_poll_interval = 600_000 }
@@ -184,6 +186,9 @@ class SecurityTest < PenstockTest
     end
   end
 
+  # behaviour: oauth.token_provider_listener
+  # behaviour: oauthbearer.token_refresh
+  # behaviour: The producer that needs a token asks for it
   def test_a_token_is_requested_before_the_first_connection_on_a_separate_thread
     provider = Provider.new
     one = oauth_producer(provider)
@@ -205,6 +210,7 @@ class SecurityTest < PenstockTest
     assert_predicate handle.wait, :persisted?
   end
 
+  # behaviour: oauth.token_provider_listener
   def test_tokens_are_refreshed_before_they_expire
     provider = Provider.new(lifetime: 3)
     one = oauth_producer(provider)
@@ -261,6 +267,7 @@ class SecurityTest < PenstockTest
     refute_includes log.string, PASSWORD
   end
 
+  # behaviour: The producer that needs a token asks for it
   def test_a_fork_child_requests_a_token_of_its_own
     provider = Provider.new
     one = oauth_producer(provider)

@@ -128,6 +128,7 @@ class TransactionKafkaTest < PenstockTest
     assert_equal ["after"], visible # an open transaction would hide it
   end
 
+  # behaviour: Transactional messages during close end correctly
   def test_close_during_transactions_of_another_thread_leaves_none_open
     client = transactional
     committed = []

@@ -13,6 +13,7 @@ class AllocationsTest < Minitest::Test
     [output, status.success?]
   end
 
+  # defect 1
   def test_error_paths_destroy_every_librdkafka_object_they_create
     output, passed = run_paths(100)
     assert passed, output

@@ -14,6 +14,7 @@ class ConsumerStormTest < PenstockTest
 
   def kinds = ConsumerStorm::KINDS.keys - (ConsumerStorm.consumer_protocol? ? [] : ["consumer"])
 
+  # defect C13
   def test_groups_lose_no_message_and_repeat_and_reorder_only_what_is_not_committed
     on_storm_kafka do |servers|
       storms = kinds.product([false, true]).map do |kind, manual|

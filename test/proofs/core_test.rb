@@ -37,10 +37,12 @@ class CoreTest < PenstockTest
   end
 
   # The configuration of a topic that librdkafka rejected was freed twice.
+  # defect 1
   def test_no_part_of_the_core_uses_freed_memory_or_leaks
     parts("address")
   end
 
+  # defect 13, 33
   def test_no_part_of_the_core_has_a_data_race
     parts("thread")
   end
@@ -57,6 +59,7 @@ class CoreTest < PenstockTest
     storm(100_000, 4, 8, 3, 1, 1, portable: true)
   end
 
+  # defect 33
   def test_the_storm_has_no_data_race
     storm(100_000, 4, 8, 3, 1, 1, sanitizer: "thread")
   end

@@ -40,6 +40,7 @@ class ForkLocksTest < PenstockTest
     flunk "a child hung in each of three runs: #{hung.join(", ")}"
   end
 
+  # defect 8
   def test_children_forked_while_any_lock_is_held_work_and_exit_cleanly
     build
     check(forked)

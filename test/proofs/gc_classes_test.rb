@@ -38,6 +38,7 @@ class GCClassesTest < PenstockTest
     end
   RUBY
 
+  # defect 29
   def test_each_native_class_reports_its_memory_size
     topics = GCExercises::CLASSES.map { topic(partitions: 1) }
     output = ruby!(SIZES, File.expand_path("../support/gc_exercises", __dir__), cluster.bootstrap_servers, *topics)
@@ -111,12 +112,14 @@ class GCClassesTest < PenstockTest
 
   # An error of middleware, of a hook or of a consumer's block reaches the caller. An error of a listener, a logger or a token
   # provider does not.
+  # defect 29
   def test_exceptions_of_user_code_during_gc_have_no_side_effects
     exercises = File.expand_path("../support/gc_exercises", __dir__)
     assert_equal "label", ruby!(RAISING, exercises, cluster.bootstrap_servers, topic(partitions: 1), seconds: 100)
   end
 
   # The list of classes is complete.
+  # defect 29
   def test_each_native_class_is_exercised
     types = Dir[File.expand_path("../../ext/penstock/**/*.c", __dir__)].flat_map do |file|
       File.read(file).scan(/"Penstock::(?:Native::)?(\w+)",$/)

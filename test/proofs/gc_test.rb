@@ -130,6 +130,7 @@ class GCTest < PenstockTest
 
   # ---- objects without references ----
 
+  # defect 3
   def test_100_000_handles_without_a_waiting_thread_leak_no_memory
     skip "no /proc here" unless File.exist?("/proc/self/statm")
     output = ruby!(<<~RUBY, cluster.bootstrap_servers, topic(partitions: 1), seconds: 60)
@@ -219,6 +220,7 @@ class GCTest < PenstockTest
   RUBY
 
   # Each has messages in flight, which arrive.
+  # defect 10
   def test_500_producers_and_500_consumers_dropped_without_close_are_destroyed_and_the_process_exits
     name = topic(partitions: 1)
     printed_at = ruby!(DROPPED, cluster.bootstrap_servers, name, "500", seconds: 110).to_f
@@ -227,6 +229,7 @@ class GCTest < PenstockTest
     assert_equal expected.sort, Reader.new(cluster.bootstrap_servers).read(name).map(&:payload).sort
   end
 
+  # defect 2
   def test_50_producers_that_cannot_connect_leak_no_threads_and_descriptors
     skip "no /proc here" unless File.directory?("/proc/self/task")
     fail_to_connect
@@ -273,6 +276,7 @@ class GCTest < PenstockTest
     p codes.to_a, left
   RUBY
 
+  # defect 2
   def test_200_transactional_producers_that_cannot_initialize_leak_nothing
     skip "no /proc here" unless File.directory?("/proc/self/task")
     assert_equal "[[:timed_out, 200]]\nfalse\n", ruby!(TRANSACTIONAL, seconds: 100)
@@ -343,6 +347,7 @@ class GCTest < PenstockTest
   COPIES = [:dup.to_proc, :clone.to_proc, ->(object) { object.clone(freeze: true) }, Marshal.method(:dump)].freeze
 
   NOT_COPYABLE.each do |name, make|
+    # defect 4
     define_method("test_a_#{name}_cannot_be_copied_or_dumped") { assert_not_copied(instance_exec(producer, &make)) }
   end
 

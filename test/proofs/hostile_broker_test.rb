@@ -153,6 +153,7 @@ class HostileBrokerTest < PenstockTest
 
   def test_admin_clients_survive_malformed_answers = assert_survived(HostileBroker::Catalogue.admin)
 
+  # defect 27
   def test_clients_survive_answers_changed_at_random
     assert_survived(Array.new(ROUNDS) { |round| HostileBroker::Mutations.new(SEED, round) })
   end

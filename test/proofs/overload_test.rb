@@ -42,6 +42,7 @@ class OverloadTest < PenstockTest
   end
 
   # Unread statistics alone would take some MB a second here, unread debug lines several 100 kB.
+  # defect 31
   def test_unread_statistics_and_log_lines_take_no_memory
     found = run_overload(Overload::IDLE, 1, 2, 2)
     assert_operator found[:events].to_i, :>, 100
@@ -49,6 +50,7 @@ class OverloadTest < PenstockTest
   end
 
   # Ruby preempts a thread after 0.1 s, and five threads want the GVL here. So delivery must not need the GVL.
+  # defect 15
   def test_a_thread_that_polls_without_sleeping_delays_no_delivery
     found = run_overload(Overload::SPIN, 4, topic: topic(partitions: 4)).transform_values(&:to_f)
     assert_operator found[:polls], :>, 1_000
@@ -57,6 +59,7 @@ class OverloadTest < PenstockTest
   end
 
   # A leak per topic or fiber would be 1,000 objects a round, and some 100 kB.
+  # defect 32
   def test_topics_fibers_and_settings_that_are_used_once_leak_nothing
     found = run_overload(Overload::NAMES, 1_000, 1_000, 10)
     assert_equal %w[11000 11000], found.values_at(:topics, :fibers)

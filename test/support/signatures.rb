@@ -12,8 +12,8 @@ class Signatures
 
   # For tests of the checks.
   # @param changes [Array<Array(String, String, String)>] a file of sig/penstock, a text of it, and another text in its place
-  # @yieldparam signatures [Signatures] those of sig/ with these changes
-  def self.with_changes(changes)
+  # @yieldparam directory [String] sig/ with these changes
+  def self.changed(changes)
     Dir.mktmpdir do |directory|
       FileUtils.cp_r(File.join(DIRECTORY, "."), directory)
       changes.each do |file, text, other|
@@ -22,12 +22,15 @@ class Signatures
         before.include?(text) or raise ArgumentError, "#{path} does not contain #{text.inspect}"
         File.write(path, before.sub(text) { other })
       end
-      yield new(directory)
+      yield directory
     end
   end
 
-  # @return [RBS::DefinitionBuilder]
-  attr_reader :builder
+  # @yieldparam signatures [Signatures]
+  def self.with_changes(changes) = changed(changes) { |directory| yield new(directory) }
+
+  # @return [RBS::Environment, RBS::DefinitionBuilder]
+  attr_reader :env, :builder
 
   # @raise [RBS::BaseError] when a file cannot be parsed, or declares a name twice
   def initialize(directory = DIRECTORY)

@@ -25,8 +25,8 @@ module Penstock
     # @!method report
     #   @return [DeliveryReport, nil] the delivery result, nil while pending; never blocks
     # @!method error
-    #   @return [DeliveryError, ProducerFencedError, nil] why the delivery failed; nil while pending and when it was
-    #     delivered; never blocks
+    #   @return [DeliveryError, ProducerFencedError, BrokerRejectedError, nil] why the delivery failed; nil while pending and when
+    #     it was delivered; never blocks
     # @!method status
     #   Whether the message is in the topic, as {DeliveryReport#status}. Only a message that is not persisted can be sent
     #   again without the risk of a duplicate.

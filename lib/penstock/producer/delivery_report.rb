@@ -21,7 +21,7 @@ module Penstock
     attr_reader :status
     # @return [Object, nil] the message's label
     attr_reader :label
-    # @return [DeliveryError, ProducerFencedError, nil] nil if the message was delivered
+    # @return [DeliveryError, ProducerFencedError, BrokerRejectedError, nil] nil if the message was delivered
     attr_reader :error
 
     alias topic_name topic

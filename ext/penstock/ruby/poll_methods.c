@@ -73,6 +73,7 @@ static size_t most_bytes(const struct taking *taking)
 static bool full(const struct taking *taking)
 {
     const struct ps_fetched *fetched = taking->fetched;
+    /* M:batch_headers_bounded */
     return fetched && (fetched->count >= taking->max || taking->headers >= MOST_HEADERS || fetched->used >= most_bytes(taking));
 }
 
@@ -127,13 +128,13 @@ static bool take_message(struct taking *taking, const rd_kafka_message_t *messag
 {
     rd_kafka_headers_t *headers;
     if (repeated(taking, message)) return true;
-    if (!reserve(taking, message)) return false;
+    if (!reserve(taking, message)) return false; /* M:ledger_reserves_first */
     bool readable = read_headers(message, &headers);
     if (!taking->fetched && !begin_fetched(taking, message, headers)) return false;
     struct ps_fetched *fetched = taking->fetched;
     if (!ps_fetched_copy(fetched, message, headers)) return false;
     if (headers) taking->headers += rd_kafka_header_cnt(headers);
-    if (!readable) fetched->records[fetched->count - 1].damaged = true;
+    if (!readable) fetched->records[fetched->count - 1].damaged = true; /* M:damaged_headers_flagged */
     return true;
 }
 
@@ -185,7 +186,7 @@ static bool take_some(struct taking *taking, bool with_gvl)
 {
     struct ps_consumer *consumer = taking->consumer;
     int used = 0, count = ps_consumer_take_messages(consumer, next_part(taking, with_gvl));
-    while (used < count && !consumer->problems && use(taking, consumer->taken[used]))
+    while (used < count && !consumer->problems && use(taking, consumer->taken[used])) /* M:error_stops_batch */
         rd_kafka_message_destroy(consumer->taken[used++]);
     consumer->taken_count -= used;
     memmove(consumer->taken, consumer->taken + used, (size_t)consumer->taken_count * sizeof(consumer->taken[0]));

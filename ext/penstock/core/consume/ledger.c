@@ -258,6 +258,7 @@ bool ps_ledger_repeated(struct ps_ledger *ledger, const char *topic, int32_t par
 /* What was taken in this epoch is still the program's to process. */
 static bool held(const struct ps_place *place, int64_t offset, uint64_t epoch)
 {
+    /* M:rewound_messages_markable */
     return !epoch || epoch >= place->since || (epoch >= place->assigned && offset < place->kept);
 }
 
@@ -425,7 +426,7 @@ bool ps_ledger_handed_out_all(struct ps_ledger *ledger, struct ps_fetched *fetch
 static void advance(struct ps_ledger *ledger, struct ps_place *place)
 {
     struct range *range;
-    while ((range = place->first) && !is_open(range)) {
+    while ((range = place->first) && !is_open(range)) { /* M:open_range_stops_progress */
         place->processed = range->to;
         place->leader_epoch = range->leader_epoch;
         if (!(place->first = range->next)) place->last = NULL;
@@ -456,12 +457,12 @@ void ps_ledger_seek(struct ps_ledger *ledger, const char *topic, int32_t partiti
     pthread_mutex_lock(&ledger->lock);
     struct ps_place *place = find_or_add(ledger, topic, partition);
     if (place) {
-        drop_ranges(ledger, place);
+        drop_ranges(ledger, place); /* M:seek_forgets_ranges */
         place->position = place->processed = place->kept = place->end = -1;
         set_repeating(ledger, place, false);
         place->begin = offset;
         place->chosen = true;
-        if (rewinds) place->stored = offset;
+        if (rewinds) place->stored = offset; /* M:rewound_offset_known */
         place->since = ledger->epoch = ps_ledger_new_epoch();
     }
     pthread_mutex_unlock(&ledger->lock);
@@ -526,7 +527,7 @@ void ps_ledger_finish(struct ps_ledger *ledger, uint64_t owner)
     pthread_mutex_lock(&ledger->lock);
     for (struct range *range = ledger->open; range; range = next) {
         next = range->open_next;
-        if (owner && range->owner != owner) continue;
+        if (owner && range->owner != owner) continue; /* M:poll_marks_own_ranges */
         struct ps_place *place = range->place;
         mark_range(ledger, range, range->to, range->last_leader_epoch);
         /* Frees only ranges of this partition that are marked, so not `next`, which is open. */
@@ -556,7 +557,7 @@ bool ps_ledger_mark(struct ps_ledger *ledger, const char *topic, int32_t partiti
 {
     pthread_mutex_lock(&ledger->lock);
     struct ps_place *place = *find(ledger, topic, partition);
-    bool current = place && held(place, offset, epoch) && offset < place->position;
+    bool current = place && held(place, offset, epoch) && offset < place->position; /* M:mark_checks_epoch */
     if (current) {
         uint64_t owner = 0; /* of the message; 0 if it was marked completely before */
         for (struct range *range = place->first; range && range->from <= offset; range = range->next)

@@ -4,13 +4,15 @@ require "fileutils"
 require "optparse"
 require "rbconfig"
 require "tmpdir"
+require_relative "../support/changed_paths"
 require_relative "../support/limited"
 require_relative "mutations/tags"
 
 # Removes protections, one at a time, and checks that the named test fails without each.
 #
-#   ruby test/proofs/mutations.rb [--list] [PART OF A NAME OR OF A TAG...]
+#   ruby test/proofs/mutations.rb [--list] [--changed-since REF] [PART OF A NAME OR OF A TAG...]
 #
+# With --changed-since, only mutations of files that have changed since that commit.
 # A mutation finds its line by a tag in the source: mutations/tags.rb. The mutations work on a copy of the tree, one after the
 # other, and recompile what has changed. A mutation's test has to pass before the change, and to fail or crash after it. Races
 # do not show in each run: `runs` is how often to try.
@@ -153,10 +155,15 @@ end
 Dir[File.join(__dir__, "mutations", "*.rb")].sort.each { |file| require file }
 
 if $PROGRAM_NAME == __FILE__
-  list = nil
-  parts = OptionParser.new { |options| options.on("--list") { list = true } }.parse(ARGV)
+  list = changed = nil
+  parts = OptionParser.new do |options|
+    options.on("--list") { list = true }
+    options.on("--changed-since REF") { |ref| changed = ChangedPaths.since(ref) }
+  end.parse(ARGV)
+  $stdout.sync = true
   chosen = Mutation.all.select { |mutation| parts.empty? || parts.any? { |part| mutation.label.include?(part) } }
   abort "no mutation has #{parts.join(" or ")} in its name or its tag" if chosen.empty?
+  chosen = chosen.select { |mutation| changed.include?(mutation.file) } if changed
   if list then puts chosen.map(&:label)
   else
     exit Mutation.run(chosen)

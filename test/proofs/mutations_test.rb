@@ -12,7 +12,7 @@ class MutationsTest < PenstockTest
   end
 
   def test_each_tag_occurs_once_and_has_a_mutation
-    assert_equal(Mutation.all.map(&:tag).uniq.sort, Tags.all.keys.sort)
+    assert_empty Tags.all.keys - Mutation.all.map(&:tag), "tags that no mutation names"
     assert_empty(Tags.all.select { |_, places| places.size > 1 })
   end
 

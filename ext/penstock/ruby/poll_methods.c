@@ -167,7 +167,7 @@ static bool use(struct taking *taking, const rd_kafka_message_t *message)
         if (taking->one_partition && count_of(taking) > 0 && !goes_on(taking->fetched, message)) return false;
         if (take_message(taking, message)) return true;
     }
-    taking->end = NO_MEMORY;
+    taking->end = NO_MEMORY; /* M:no_memory_raises */
     return false;
 }
 
@@ -250,7 +250,7 @@ static void fill_locked(struct taking *taking, bool with_gvl)
         ps_ledger_handed_out_all(&consumer->ledger, fetched, taking->owner); /* take_message has reserved what it needs */
     }
     if (!has_result(taking) && taking->end == FILLED) taking->problem = ps_consumer_take_problem(consumer);
-    if (consumer->settings.mark == PS_MARK_AT_ONCE) ps_ledger_finish(&consumer->ledger, taking->owner);
+    if (consumer->settings.mark == PS_MARK_AT_ONCE) ps_ledger_finish(&consumer->ledger, taking->owner); /* M:marked_at_once */
     if (count_of(taking) > 0) ps_consumer_store_sometimes(consumer);
     else ps_consumer_store(consumer);
 }
@@ -369,7 +369,7 @@ static void wait_for_messages(struct taking *taking, VALUE timeout)
     int64_t deadline_us = ps_deadline_us(penstock_seconds(timeout));
     struct ps_consumer *opened = penstock_consumer_open(taking->self);
     taking->owner = this_owner();
-    if (opened->settings.mark == PS_MARK_NEXT_POLL) ps_ledger_finish(&opened->ledger, taking->owner);
+    if (opened->settings.mark == PS_MARK_NEXT_POLL) ps_ledger_finish(&opened->ledger, taking->owner); /* M:poll_marks_previous */
     for (;;) {
         struct ps_consumer *consumer = taking->consumer = penstock_consumer_get(taking->self); /* a trap may have forked */
         penstock_publish_news(taking->self, consumer); /* now, as an interrupt of a listener loses no message */

@@ -18,6 +18,16 @@ Mutation.area("ledger", test: "test/consumer_memory_test.rb") do
           by: "(void)reserve;", only: "test_no_message_is_returned_for_which_the_ledger_has_no_memory"
 end
 
+Mutation.area("ledger", test: "test/proofs/core_test.rb", only: "test_no_part_of_the_core_uses_freed_memory_or_leaks") do
+  without :ranges_have_one_owner, "messages of two fibers are not in one range", sub: { "range->owner != owner || " => "" }
+  without :mark_keeps_to_owner, "a mark does not count for messages of other fibers", sub: { "range->owner == owner" => "true" }
+  without :revoked_places_removed, "nothing is known of a partition that was revoked", by: "(void)remove_place, (void)link;"
+end
+
+Mutation.area("ledger", test: "test/consumer_offsets_test.rb") do
+  without :seek_sets_begin, "the ledger knows where reading goes on after a seek", only: "test_lag_after_a_seek_counts_from_there"
+end
+
 Mutation.area("pausing", test: "test/consumer_pause_test.rb") do
   without :revoked_partitions_resumed, "a partition is not revoked while it is paused",
           only: "test_a_partition_that_is_revoked_by_the_group_is_not_paused"
@@ -44,6 +54,16 @@ end
 Mutation.area("polling", test: "test/consumer_test.rb") do
   without :error_stops_batch, "messages behind an error come after it",
           sub: { "!consumer->problems && " => "" }, only: "test_messages_behind_an_error_come_after_it"
+end
+
+Mutation.area("polling", test: "test/consumer_memory_test.rb") do
+  without :no_memory_raises, "a poll without memory raises",
+          only: "test_a_message_for_which_there_was_no_memory_comes_with_the_next_poll"
+end
+
+Mutation.area("polling", test: "test/consumer_mark_test.rb") do
+  without :poll_marks_previous, "a poll marks what the caller got before", only: "test_a_poll_that_returns_nothing_marks_too"
+  without :marked_at_once, "config.mark = :at_once marks messages when they are returned", only: "test_at_once"
 end
 
 Mutation.area("offsets", test: "test/consumer_offsets_test.rb") do
@@ -97,4 +117,49 @@ Mutation.area("joining", test: "test/consumer_defects_test.rb") do
   without :joining_holds_commits, "no commit is sent while the member joins its group again",
           sub: { "ps_now_us() < atomic_load(&consumer->joining_until_us)" => "false" },
           only: "test_07_commits_while_the_member_joins_its_group_again"
+end
+
+Mutation.area("rewind", test: "test/consumer_rewind_test.rb") do
+  without :rewind_lowers_processed, "messages that come again are no longer processed",
+          only: "test_a_marked_batch_is_no_longer_processed_when_it_is_rewound"
+  without :rewind_keeps_earlier, "messages before the rewound ones are still held",
+          only: "test_what_other_threads_work_on_before_it_can_still_be_marked"
+end
+
+Mutation.area("fetched", test: "test/proofs/core_test.rb", only: "test_no_part_of_the_core_uses_freed_memory_or_leaks") do
+  without :release_waits_for_readers, "bytes are freed when no thread reads them", by: "free_bytes(fetched);"
+end
+
+Mutation.area("fetched", test: "test/batch_test.rb") do
+  without :released_bytes_refused, "released bytes cannot be read",
+          sub: { "& RELEASED" => "& 0" }, only: "test_released_bytes_cannot_be_read"
+  without :batch_bytes_grow, "bytes are copied only to where there is memory",
+          sub: { "|| grow_bytes(fetched, size)" => "|| true" },
+          only: "test_the_memory_of_collected_batches_is_freed"
+  without :grown_batch_keeps_bytes, "a batch keeps its bytes when it grows",
+          only: "test_threads_that_poll_at_once_get_each_message_once"
+end
+
+Mutation.area("fetched", test: "test/consumer_test.rb") do
+  without :nil_payloads, "a message without a payload has nil",
+          sub: { "message->payload != NULL" => "true" }, only: "test_nil_and_empty_keys_and_payloads_stay_different"
+  without :nil_header_values, "a header without a value has nil",
+          by: "return (int32_t)size;", only: "test_headers_of_other_clients_can_be_read"
+end
+
+Mutation.area("queues", test: "test/consumer_pause_test.rb") do
+  without :aside_keeps_earlier, "messages that were set aside before are kept",
+          only: "test_messages_behind_an_error_keep_their_order_with_any_number_of_pauses"
+  without :seek_drops_taken, "a seek drops messages that were taken before",
+          only: "test_messages_behind_an_error_are_dropped_by_a_seek"
+end
+
+Mutation.area("asynchronous commits", test: "test/consumer_offsets_test.rb") do
+  without :merged_commits_keep_places, "commits of different partitions that wait are all sent",
+          only: "test_asynchronous_commits_of_different_partitions_are_all_sent"
+end
+
+Mutation.area("asynchronous commits", test: "test/consumer_defects_test.rb") do
+  without :async_commit_waits_behind, "an asynchronous commit waits for one whose caller waits",
+          sub: { "if (last)" => "if (false)" }, only: "test_34_an_asynchronous_commit_waits_for_one_whose_caller_waits"
 end

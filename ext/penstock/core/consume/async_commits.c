@@ -53,6 +53,7 @@ static rd_kafka_topic_partition_list_t *merge(rd_kafka_topic_partition_list_t *l
     if (!later || !earlier) return later ? later : earlier;
     for (int i = 0; i < earlier->cnt; i++) {
         const rd_kafka_topic_partition_t *place = &earlier->elems[i];
+        /* M:merged_commits_keep_places */
         if (!rd_kafka_topic_partition_list_find(later, place->topic, place->partition)) ps_copy_place(later, place);
     }
     rd_kafka_topic_partition_list_destroy(earlier);
@@ -138,7 +139,7 @@ static void wait_behind_all(struct ps_async_commits *commits, rd_kafka_topic_par
 {
     struct ps_commit_turn *last = commits->turns;
     while (last && last->next) last = last->next;
-    if (last) last->after = merge(list, last->after);
+    if (last) last->after = merge(list, last->after); /* M:async_commit_waits_behind */
     else commits->waiting = merge(list, commits->waiting);
 }
 

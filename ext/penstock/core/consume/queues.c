@@ -268,7 +268,7 @@ bool ps_consumer_set_aside(struct ps_consumer *consumer, const rd_kafka_topic_pa
         if (is_of(message, partitions)) grown[moved++] = message;
         else consumer->taken[left++] = message;
     }
-    for (int i = 0; i < consumer->aside_count; i++) grown[moved++] = consumer->aside[i];
+    for (int i = 0; i < consumer->aside_count; i++) grown[moved++] = consumer->aside[i]; /* M:aside_keeps_earlier */
     free(consumer->aside);
     consumer->aside = grown;
     consumer->aside_count = moved;
@@ -320,7 +320,7 @@ static int drop_of(rd_kafka_message_t **messages, int count, const rd_kafka_topi
 
 void ps_consumer_drop_messages(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
 {
-    consumer->taken_count = drop_of(consumer->taken, consumer->taken_count, partitions);
+    consumer->taken_count = drop_of(consumer->taken, consumer->taken_count, partitions); /* M:seek_drops_taken */
     consumer->aside_count = drop_of(consumer->aside, consumer->aside_count, partitions); /* M:seek_drops_aside */
 }
 

@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 
 namespace :test do
-  desc "Takes each protection out, and looks whether its test fails: rake test:mutations [ONLY='part of a name']"
+  desc "Takes each protection out: its test must fail. rake test:mutations [ONLY='part of a name'] [CHANGED_SINCE=main]"
   task mutations: :compile do
-    ruby "test/proofs/mutations.rb", *ENV["ONLY"]
+    changed = ENV["CHANGED_SINCE"] ? ["--changed-since", ENV["CHANGED_SINCE"]] : []
+    ruby "test/proofs/mutations.rb", *changed, *ENV["ONLY"]
   end
 end

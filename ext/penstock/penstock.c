@@ -2,7 +2,7 @@
 #include "ruby/penstock.h"
 #include "message_pack/message_pack.h"
 
-VALUE penstock_module;
+VALUE penstock_module; /* M:exports_init_only */
 VALUE penstock_native;
 
 static VALUE s_librdkafka_version(VALUE self)
@@ -21,10 +21,10 @@ static VALUE s_librdkafka_compiled_version(VALUE self)
  */
 RUBY_FUNC_EXPORTED void Init_penstock(void)
 {
-    rb_ext_ractor_safe(true);
+    rb_ext_ractor_safe(true); /* M:ractor_safe */
     ps_fork_init();
     penstock_module = rb_const_get(rb_cObject, rb_intern("Penstock"));
-    rb_gc_register_mark_object(penstock_module);
+    rb_gc_register_mark_object(penstock_module); /* M:gc_penstock_module */
     penstock_native = rb_const_get(penstock_module, rb_intern("Native"));
     rb_gc_register_mark_object(penstock_native);
     rb_define_singleton_method(penstock_module, "librdkafka_version", s_librdkafka_version, 0);

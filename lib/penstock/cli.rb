@@ -51,7 +51,7 @@ module Penstock
 
     # @return [String] the name of the option: of "-Xname=value" only "-X", as nothing says where the name ends
     def self.option_in(argument)
-      name = argument.to_s[/\A(?:--[\w-]+|-\w)/]
+      name = argument.to_s[/\A(?:--[\w-]+|-\w)/] # M:usage_error_repeats_no_value
       name || "an option without a name"
     end
 

@@ -4,16 +4,18 @@ require "fileutils"
 require "optparse"
 require "rbconfig"
 require "tmpdir"
+require_relative "../support/changed_paths"
 require_relative "../support/limited"
-require_relative "../support/rotation"
+require_relative "mutations/tags"
 
 # Removes protections, one at a time, and checks that the named test fails without each.
 #
-#   ruby test/proofs/mutations.rb [--list] [--some N] [PART OF A NAME...]
+#   ruby test/proofs/mutations.rb [--list] [--changed-since REF] [PART OF A NAME OR OF A TAG...]
 #
-# With --some, N of them, chosen by the commit's time. The mutations work on a copy of the tree, one after the other, and
-# recompile what has changed. A mutation's test has to pass before the change, and to fail or crash after it. Races do not show in
-# each run: `runs` is how often to try.
+# With --changed-since, only mutations of files that have changed since that commit.
+# A mutation finds its line by a tag in the source: mutations/tags.rb. The mutations work on a copy of the tree, one after the
+# other, and recompile what has changed. A mutation's test has to pass before the change, and to fail or crash after it. Races
+# do not show in each run: `runs` is how often to try.
 class Mutation
   ROOT = File.expand_path("../..", __dir__)
   COPIED = %w[ext lib test Rakefile penstock.gemspec rakelib exe].freeze
@@ -24,15 +26,10 @@ class Mutation
   class << self
     attr_reader :all
 
-    # @param name [String] the protection, with the name that docs/evidence/safety.md uses
-    # @param file [String] the file with the protection
-    # @param from [String] the text that is removed: the file has it once, however it is formatted
-    # @param to [String] the replacement
-    # @param test [String] the test file
-    # @param only [String] the name of the test
-    # @param env [Hash{String => String}] for the test, such as PENSTOCK_GC
-    # @param runs [Integer] how often the test may pass without the protection
-    def define(name, **options) = @all << new(name, **options)
+    # Defines the mutations that one test file shows. In the block, `without` defines one of them.
+    # @param name [String] what their names begin with
+    # @param shared [Hash] options that all of them have, such as :test
+    def area(name, **shared, &block) = Area.new(name, shared).instance_exec(&block)
 
     # @return [Boolean] whether each mutation was found by its test
     def run(chosen)
@@ -46,17 +43,28 @@ class Mutation
     end
   end
 
-  attr_reader :name
+  # The mutations that one test file shows.
+  Area = Struct.new(:name, :shared) do
+    # By default, the tagged line is removed.
+    # @param tag [Symbol]
+    # @param protection [String] what the tagged line does
+    # @param options [Hash] :by, code that replaces the line; :sub, a part of the line => its replacement; :before, code that
+    #   is added before the line; :lines, how many lines, from the tagged one, are removed or replaced (1); :test, the test file;
+    #   :only, the name of the test; :env, of the test, such as PENSTOCK_GC; :runs, how often the test may pass (1)
+    def without(tag, protection, **options) = Mutation.all << Mutation.new(tag, "#{name}: #{protection}", **shared, **options)
+  end
 
-  def initialize(name, file:, from:, test:, only:, to: "", env: {}, runs: 1)
+  attr_reader :tag, :name, :test
+
+  def initialize(tag, name, test:, only:, env: {}, runs: 1, lines: 1, **change)
+    @tag = tag
     @name = name
-    @file = file
-    @from = from
-    @to = to
     @test = test
     @only = only
     @env = env
     @runs = runs
+    @lines = lines
+    @change = change
   end
 
   # @return [Array(Boolean, String)] whether the test failed, and a line about it
@@ -64,24 +72,36 @@ class Mutation
     test = [@test, @only, @env]
     return [false, "#{name}: #{@only} fails as it is\n#{tree.output}"] unless tree.passes_unchanged?(*test)
 
-    failed_after = tree.with(mutated, at: @file) { (1..@runs).find { !tree.passes?(*test) } }
+    failed_after = tree.with(mutated, at: file) { (1..@runs).find { !tree.passes?(*test) } }
     [!failed_after.nil?, "#{name}: #{@only} #{failed_after ? "fails (run #{failed_after})" : "passed #{@runs} times"}"]
   end
 
+  # @return [String] what the command's arguments are compared with
+  def label = "#{name} (#{tag})"
+
+  # @return [String] the file with the protection
+  def file = place.file
+
   # @return [String] the file without the protection
-  def mutated
-    source = File.read(File.join(ROOT, @file))
-    found = source.scan(pattern).size
-    raise "#{name}: the text to remove occurs #{found} times in #{@file}" unless found == 1
+  def mutated = place.change(@lines) { |code| changed(code) }
 
-    source.sub(pattern) { @to }
-  end
+  private
 
-  # @return [Regexp] `from`, with any indentation and any line breaks: formatting does not hide a protection
-  def pattern
-    indented = @from.match?(/\A[ \t]{2,}/) ? "^\\s+" : ""
-    text = indented.empty? ? @from : @from.lstrip
-    /#{indented}#{text.split(/(\s+)/).map { |part| part.match?(/\A\s/) ? "\\s+" : Regexp.escape(part) }.join}/
+  def place = Tags.place(@tag)
+
+  # @param code [String] the tagged lines without their indentation
+  def changed(code)
+    case @change
+    in { by: } then by
+    in { before: } then "#{before}\n#{code}"
+    in { sub: }
+      part, replacement = sub.first
+      found = code.scan(part).size
+      raise "#{name}: #{part.inspect} occurs #{found} times in #{code.inspect}" unless found == 1
+
+      code.sub(part) { replacement }
+    in {} then ""
+    end
   end
 
   # The copy of the tree.
@@ -135,14 +155,16 @@ end
 Dir[File.join(__dir__, "mutations", "*.rb")].sort.each { |file| require file }
 
 if $PROGRAM_NAME == __FILE__
-  list = some = nil
-  names = OptionParser.new do |options|
+  list = changed = nil
+  parts = OptionParser.new do |options|
     options.on("--list") { list = true }
-    options.on("--some N", Integer) { |number| some = number }
+    options.on("--changed-since REF") { |ref| changed = ChangedPaths.since(ref) }
   end.parse(ARGV)
-  chosen = Mutation.all.select { |mutation| names.empty? || names.any? { |part| mutation.name.include?(part) } }
-  chosen = chosen.sample(some, random: Random.new(Rotation.number)) if some
-  if list then puts chosen.map(&:name)
+  $stdout.sync = true
+  chosen = Mutation.all.select { |mutation| parts.empty? || parts.any? { |part| mutation.label.include?(part) } }
+  abort "no mutation has #{parts.join(" or ")} in its name or its tag" if chosen.empty?
+  chosen = chosen.select { |mutation| changed.include?(mutation.file) } if changed
+  if list then puts chosen.map(&:label)
   else
     exit Mutation.run(chosen)
   end

@@ -78,7 +78,7 @@ static inline void ps_put64(uint8_t *at, uint64_t value)
 /* Writes a format's byte and a number of 1, 2, 4 or 8 bytes. */
 static inline void ps_write_number(struct ps_writer *writer, uint8_t format, uint64_t value, int bytes)
 {
-    uint8_t *at = ps_write_room(writer, 9);
+    uint8_t *at = ps_write_room(writer, 9); /* M:write_header_room */
     *at++ = format;
     if (bytes == 1) *at = (uint8_t)value;
     else if (bytes == 2) ps_put16(at, value);

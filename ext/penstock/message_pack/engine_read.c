@@ -42,7 +42,7 @@ static enum ps_read take_int(struct ps_reader *reader, struct ps_token *token, i
 static enum ps_read take_uint(struct ps_reader *reader, struct ps_token *token, uint64_t value, size_t size)
 {
     take_int(reader, token, (int64_t)value, size);
-    if (value > INT64_MAX) {
+    if (value > INT64_MAX) { /* M:read_64_bits */
         token->kind = PS_UINT;
         token->u = value;
     }
@@ -60,8 +60,8 @@ static enum ps_read take_float(struct ps_reader *reader, struct ps_token *token,
 /* For PS_STR, PS_BIN and PS_EXT: the bytes begin after `header` bytes. */
 static enum ps_read take_bytes(struct ps_reader *reader, struct ps_token *token, enum ps_kind kind, size_t header, uint64_t size)
 {
-    if (size > reader->max_bytes) return PS_READ_TOO_LONG;
-    if (there(reader) - header < size) return PS_READ_MORE;
+    if (size > reader->max_bytes) return PS_READ_TOO_LONG; /* M:read_max_bytes */
+    if (there(reader) - header < size) return PS_READ_MORE; /* M:read_token_bytes */
     token->kind = kind;
     token->size = (uint32_t)size;
     token->bytes = reader->at + header;
@@ -71,7 +71,7 @@ static enum ps_read take_bytes(struct ps_reader *reader, struct ps_token *token,
 
 static enum ps_read take_ext(struct ps_reader *reader, struct ps_token *token, size_t header, uint64_t size)
 {
-    if (there(reader) < header) return PS_READ_MORE;
+    if (there(reader) < header) return PS_READ_MORE; /* M:read_ext_type */
     token->type = (int8_t)reader->at[header - 1];
     return take_bytes(reader, token, PS_EXT, header, size);
 }
@@ -114,7 +114,7 @@ static enum ps_read read_other(struct ps_reader *reader, struct ps_token *token,
 {
     int size = number_size(format);
     size_t header = 1 + (size_t)size;
-    if (there(reader) < header) return PS_READ_MORE;
+    if (there(reader) < header) return PS_READ_MORE; /* M:read_header_bytes */
     uint64_t value = number(reader->at + 1, size);
 
     switch (format) {
@@ -142,7 +142,7 @@ static enum ps_read read_other(struct ps_reader *reader, struct ps_token *token,
 
 static inline enum ps_read read_token(struct ps_reader *reader, struct ps_token *token)
 {
-    if (reader->at == reader->end) return PS_READ_MORE;
+    if (reader->at == reader->end) return PS_READ_MORE; /* M:read_first_byte */
     uint8_t format = *reader->at;
     if (format < 0x80) return take_int(reader, token, format, 1);
     if (format < 0x90) return take_container(reader, token, PS_MAP, 1, format & 0x0f);
@@ -166,8 +166,9 @@ static uint64_t values_in(const struct ps_token *token)
 
 static enum ps_read open_container(struct ps_reader *reader, bool map, uint64_t values)
 {
-    if (reader->depth == reader->max_depth) return PS_READ_TOO_DEEP;
-    if (values > reader->max_elements - reader->elements) return PS_READ_TOO_MANY;
+    if (reader->depth == reader->max_depth) return PS_READ_TOO_DEEP; /* M:read_max_depth */
+    if (values > reader->max_elements - reader->elements) return PS_READ_TOO_MANY; /* M:read_max_elements */
+    /* M:read_missing_bytes */
     if (reader->whole && reader->awaited + values > there(reader)) return PS_READ_MORE; /* each has at least one byte */
     reader->elements += values;
     reader->awaited += values;

@@ -87,6 +87,7 @@ static uint64_t option_number(const struct option *option, VALUE value)
     if (NIL_P(value)) return option->most;
     if (!RB_INTEGER_TYPE_P(value))
         rb_raise(rb_eTypeError, "%s is an Integer or nil, not %" PRIsVALUE, option->name, rb_inspect(value));
+    /* M:pack_limit_maximum */
     if (!FIXNUM_P(value) || FIX2LONG(value) < (long)option->least || (uint64_t)FIX2LONG(value) > option->most)
         rb_raise(rb_eArgError, "%s is from %llu to %llu, not %" PRIsVALUE, option->name, (unsigned long long)option->least,
                  (unsigned long long)option->most, value);

@@ -12,7 +12,7 @@ static ID id_write, id_append, id_readpartial, id_read, id_close, id_write_array
 void penstock_buffer_mark(void *data)
 {
     struct penstock_buffer *buffer = data;
-    rb_gc_mark(buffer->held); /* not movable: its bytes are read in place */
+    rb_gc_mark(buffer->held); /* not movable: its bytes are read in place */ /* M:pack_held_pinned */
     rb_gc_mark_movable(buffer->io);
 }
 
@@ -76,15 +76,15 @@ static void forget_bytes(struct penstock_buffer *buffer)
 
 void penstock_buffer_clear(struct penstock_buffer *buffer)
 {
-    penstock_buffer_check(buffer);
+    penstock_buffer_check(buffer); /* M:pack_clear_checks_lock */
     buffer->gone += penstock_buffer_size(buffer);
     if (buffer->writer.capacity == 0) forget_bytes(buffer);
-    buffer->writer.size = buffer->at = buffer->base;
+    buffer->writer.size = buffer->at = buffer->base; /* M:pack_payload_base_kept */
 }
 
 static void release_memory(struct penstock_buffer *buffer)
 {
-    if (buffer->writer.capacity > 0 && !buffer->first) xfree(buffer->writer.data);
+    if (buffer->writer.capacity > 0 && !buffer->first) xfree(buffer->writer.data); /* M:pack_own_memory_unfreed */
     buffer->first = false;
     buffer->writer.capacity = 0;
 }
@@ -141,9 +141,9 @@ static void begin_small(struct penstock_buffer *buffer, size_t size)
 
 void penstock_buffer_put(VALUE owner, struct penstock_buffer *buffer, VALUE string)
 {
-    penstock_buffer_check(buffer);
+    penstock_buffer_check(buffer); /* M:pack_add_checks_lock */
     if (penstock_buffer_size(buffer) == 0 && buffer->base == 0 && RSTRING_LEN(string) >= HELD_FROM) {
-        VALUE held = rb_str_new_frozen(string);
+        VALUE held = rb_str_new_frozen(string); /* M:pack_held_frozen */
         penstock_buffer_over(owner, buffer, held, RSTRING_PTR(held), (size_t)RSTRING_LEN(held));
         return;
     }
@@ -160,7 +160,7 @@ void penstock_buffer_append(VALUE self, VALUE string)
 void penstock_buffer_over(VALUE owner, struct penstock_buffer *buffer, VALUE holder, const void *bytes, size_t size)
 {
     penstock_buffer_release(buffer);
-    RB_OBJ_WRITE(owner, &buffer->held, holder);
+    RB_OBJ_WRITE(owner, &buffer->held, holder); /* M:pack_held_barrier */
     buffer->writer.data = (char *)bytes;
     buffer->writer.size = size;
     buffer->locked = false;
@@ -173,7 +173,7 @@ VALUE penstock_buffer_to_s(const struct penstock_buffer *buffer)
 
 static void drop_bytes(struct penstock_buffer *buffer, size_t size)
 {
-    penstock_buffer_check(buffer);
+    penstock_buffer_check(buffer); /* M:pack_take_checks_lock */
     buffer->at += size;
     buffer->gone += size;
     if (penstock_buffer_size(buffer) == 0) penstock_buffer_clear(buffer);
@@ -185,7 +185,7 @@ static VALUE take_bytes(struct penstock_buffer *buffer, size_t size)
 {
     VALUE taken, held = buffer->held;
     if (RB_TYPE_P(held, T_STRING) && size == (size_t)RSTRING_LEN(held) && buffer->writer.data + buffer->at == RSTRING_PTR(held)) {
-        taken = rb_str_subseq(held, 0, (long)size);
+        taken = rb_str_subseq(held, 0, (long)size); /* M:pack_held_copied */
         rb_enc_associate_index(taken, rb_ascii8bit_encindex());
     } else {
         taken = rb_str_new(buffer->writer.data + buffer->at, (long)size);
@@ -283,7 +283,7 @@ VALUE penstock_io_read(VALUE io, size_t size)
     struct reading reading = { .io = io, .size = size };
     VALUE bytes = rb_rescue2(read_some, (VALUE)&reading, at_its_end, Qnil, rb_eEOFError, (VALUE)0);
     if (NIL_P(bytes)) return Qnil;
-    StringValue(bytes);
+    StringValue(bytes); /* M:pack_io_gives_strings */
     return RSTRING_LEN(bytes) == 0 ? Qnil : bytes;
 }
 
@@ -312,7 +312,7 @@ VALUE penstock_buffer_wrap(struct penstock_buffer *from)
     VALUE self = buffer_allocate(buffer_class);
     struct penstock_buffer *buffer = penstock_buffer_get(self);
     char *data = from->writer.data;
-    if (from->first) data = memcpy(xmalloc(from->writer.capacity), data, from->writer.size);
+    if (from->first) data = memcpy(xmalloc(from->writer.capacity), data, from->writer.size); /* M:pack_own_memory_copied */
     *buffer = *from;
     buffer->writer.data = data;
     buffer->first = false;

@@ -24,7 +24,7 @@ static rb_ractor_local_key_t keys_of_ractor;
 static void keys_mark(void *data)
 {
     struct penstock_keys *keys = data;
-    for (size_t i = 0; i < sizeof(keys->kept) / sizeof(*keys->kept); i++) rb_gc_mark(keys->kept[i]);
+    for (size_t i = 0; i < sizeof(keys->kept) / sizeof(*keys->kept); i++) rb_gc_mark(keys->kept[i]); /* M:pack_keys_mark */
 }
 
 static const struct rb_ractor_local_storage_type keys_type = { .mark = keys_mark, .free = ruby_xfree };

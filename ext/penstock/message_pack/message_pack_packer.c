@@ -12,6 +12,7 @@ static void packer_mark(void *data)
     struct penstock_packer *packer = data;
     rb_gc_mark_movable(packer->buffer);
     rb_gc_mark_movable(packer->registry);
+    /* M:pack_classes_pinned */
     for (int i = 0; i < PENSTOCK_FOUND; i++) rb_gc_mark(packer->own_classes[i]); /* not movable: compared by address */
 }
 
@@ -58,7 +59,7 @@ static void not_usable(const struct penstock_packer *packer)
 static struct penstock_packer *packer_get(VALUE self)
 {
     struct penstock_packer *packer = RTYPEDDATA_DATA(self); /* unchecked: only a Packer has these methods */
-    if (!packer || !packer->bytes) not_usable(packer);
+    if (!packer || !packer->bytes) not_usable(packer); /* M:packer_initialized */
     penstock_buffer_settle(packer->bytes);
     return packer;
 }
@@ -220,7 +221,7 @@ static VALUE take_back(VALUE arg)
     if (writing->done) return Qnil;
     packer->turn = writing->turn;
     if (writing->packing.payloads > 0 && bytes->base > 0) penstock_pack_outer(bytes, &writing->packing.outer);
-    penstock_buffer_take_back(bytes, writing->began);
+    penstock_buffer_take_back(bytes, writing->began); /* M:pack_failed_write_undone */
     return Qnil;
 }
 
@@ -378,7 +379,7 @@ static bool write_integers(struct penstock_packer *packer, VALUE array)
 static VALUE write_object(VALUE self, struct penstock_packer *packer, VALUE object)
 {
     VALUE klass = CLASS_OF(object);
-    if (penstock_packer_knows(packer, klass)) return write_own(self, packer, object);
+    if (penstock_packer_knows(packer, klass)) return write_own(self, packer, object); /* M:pack_known_class_depth */
     if (klass == rb_cHash) return write_with(self, packer, penstock_pack_hash, object);
     if (klass == rb_cArray && write_integers(packer, object)) return written(self, packer);
     if (klass == rb_cArray) return write_with(self, packer, penstock_pack_array, object);
@@ -518,7 +519,7 @@ static VALUE packer_write_ext(VALUE self, VALUE type, VALUE payload)
 static uint32_t header_count(VALUE number)
 {
     if (!FIXNUM_P(number)) check(number, rb_cInteger);
-    else if (FIX2LONG(number) < 0)
+    else if (FIX2LONG(number) < 0) /* M:pack_count_not_negative */
         rb_raise(rb_eRangeError, "a header's count is not negative: %" PRIsVALUE, number);
     return NUM2UINT(number);
 }

@@ -71,7 +71,7 @@ void penstock_build_end(struct penstock_building *building)
 static void *enlarge(const struct penstock_building *building, VALUE *more, const void *data, size_t size, size_t wanted)
 {
     VALUE larger;
-    void *moved = rb_alloc_tmp_buffer(&larger, (long)wanted);
+    void *moved = rb_alloc_tmp_buffer(&larger, (long)wanted); /* M:unpack_values_scanned */
     memcpy(moved, data, size);
     release(building, more);
     *more = larger;
@@ -87,7 +87,7 @@ static void make_room(struct penstock_building *building, size_t capacity)
 
 static inline void push(struct penstock_building *building, VALUE value)
 {
-    if (building->size == building->capacity) make_room(building, building->capacity * 2);
+    if (building->size == building->capacity) make_room(building, building->capacity * 2); /* M:unpack_room_for_value */
     building->items[building->size++] = value;
 }
 
@@ -103,7 +103,7 @@ static void make_deeper(struct penstock_building *building, uint32_t depth)
 static bool deeper(struct penstock_building *building)
 {
     uint32_t depth = building->reader.max_depth, limit = depth_limit(building);
-    if (depth == limit) return false;
+    if (depth == limit) return false; /* M:unpack_frame_limit */
     make_deeper(building, depth < limit / 2 ? depth * 2 : limit);
     return true;
 }
@@ -180,9 +180,9 @@ static void before_users_code(struct penstock_building *building)
     if (building->unpacker) penstock_unpacker_reads(building->unpacker);
     if (!building->source || OBJ_FROZEN(building->source)) return;
     size_t left = (size_t)(reader->end - reader->at);
-    building->source = held(building->source);
+    building->source = held(building->source); /* M:unpack_source_held */
     reader->end = (const uint8_t *)RSTRING_END(building->source);
-    reader->at = reader->end - left;
+    reader->at = reader->end - left; /* M:unpack_position_follows */
 }
 
 static void after_users_code(struct penstock_building *building)
@@ -349,7 +349,7 @@ static inline VALUE value_of(struct penstock_building *building, const struct ps
 /* For how many elements to allocate at once: none if the bytes that are there cannot contain them. */
 static long room_for(const struct ps_reader *reader, uint32_t count)
 {
-    return reader->awaited <= (size_t)(reader->end - reader->at) ? (long)count : 0;
+    return reader->awaited <= (size_t)(reader->end - reader->at) ? (long)count : 0; /* M:unpack_claimed_size */
 }
 
 static VALUE new_hash(long room)
@@ -436,7 +436,7 @@ static VALUE hash_of(struct penstock_building *building, long count, const VALUE
     for (long i = 0; i < count; i += 2) kinds |= kind_of_key(values[i]);
     bool users_code = calls_methods(building, kinds);
     VALUE hash = new_hash(count / 2);
-    if (users_code) before_users_code(building);
+    if (users_code) before_users_code(building); /* M:unpack_held_before_keys */
     rb_hash_bulk_insert(count, values, hash);
     if (users_code) after_users_code(building);
     return hash;

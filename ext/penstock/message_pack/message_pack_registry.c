@@ -32,7 +32,7 @@ static void registry_compact(void *data)
         registry->by_class[i].callable = rb_gc_location(registry->by_class[i].callable);
     }
     for (size_t i = 0; i < registry->unpacker_count; i++) {
-        registry->by_place[i].klass = rb_gc_location(registry->by_place[i].klass);
+        registry->by_place[i].klass = rb_gc_location(registry->by_place[i].klass); /* M:pack_class_relocation */
         registry->by_place[i].callable = rb_gc_location(registry->by_place[i].callable);
     }
 }

@@ -28,12 +28,12 @@ static VALUE unpacker_class;
 static void unpacker_mark(void *data)
 {
     struct unpacker *unpacker = data;
-    penstock_buffer_mark(&unpacker->own);
+    penstock_buffer_mark(&unpacker->own); /* M:unpack_fed_mark */
     rb_gc_mark_movable(unpacker->buffer);
     rb_gc_mark_movable(unpacker->registry);
     rb_gc_mark_movable(unpacker->payloads);
     rb_gc_mark_movable(unpacker->fiber);
-    rb_gc_mark(unpacker->kept.items);
+    rb_gc_mark(unpacker->kept.items); /* M:unpack_values_pinned */
     rb_gc_mark(unpacker->kept.frames);
 }
 
@@ -77,6 +77,7 @@ static const rb_data_type_t unpacker_type = {
 static struct unpacker *unpacker_get(VALUE self)
 {
     struct unpacker *unpacker = RTYPEDDATA_DATA(self); /* unchecked: only an Unpacker has these methods */
+    /* M:unpacker_initialized */
     if (!unpacker || !unpacker->bytes) rb_raise(rb_eArgError, "the Unpacker has not been initialized");
     return unpacker;
 }
@@ -163,7 +164,7 @@ static void shut_payloads(struct unpacker *unpacker)
 static VALUE window_for(struct penstock_building *building)
 {
     struct unpacker *reader = building->unpacker ? RTYPEDDATA_DATA(building->unpacker) : NULL;
-    if (reader && reader->window && reader->bytes->writer.capacity == 0) return building->unpacker;
+    if (reader && reader->window && reader->bytes->writer.capacity == 0) return building->unpacker; /* M:unpack_fed_memory_own */
     VALUE kept = reader ? reader->payloads : building->payloads;
     if (kept && !((struct unpacker *)RTYPEDDATA_DATA(kept))->bytes->locked) return kept;
 
@@ -197,7 +198,7 @@ VALUE penstock_unpacker_open(struct penstock_building *building, const uint8_t *
     forget(unpacker);
     unpacker->reader.elements = building->reader.elements;
     unpacker->reader.whole = unpacker->reader.part = unpacker->window = true;
-    unpacker->depth_before = depth + 1; /* a payload is a level of its own */
+    unpacker->depth_before = depth + 1; /* a payload is a level of its own */ /* M:unpack_payload_depth */
     unpacker->level = building->level + 1;
     return self;
 }
@@ -214,7 +215,7 @@ void penstock_unpacker_close(struct penstock_building *building, VALUE self, int
     bool reading = bytes->locked;
     bool ended = between_objects(unpacker);
     size_t left = penstock_buffer_size(bytes);
-    building->reader.elements = unpacker->reader.elements;
+    building->reader.elements = unpacker->reader.elements; /* M:unpack_payload_elements */
     bool fed = bytes->writer.capacity > 0;
     if (fed) {
         shut_payloads(unpacker); /* one in its bytes may still be open, in a Fiber that was abandoned */
@@ -246,7 +247,7 @@ void penstock_unpacker_close(struct penstock_building *building, VALUE self, int
 static void lock(struct unpacker *unpacker, struct ps_reader *reader)
 {
     struct penstock_buffer *bytes = unpacker->bytes;
-    penstock_buffer_check(bytes);
+    penstock_buffer_check(bytes); /* M:unpack_one_reader */
     bytes->locked = true;
     *reader = unpacker->reader;
     reader->at = (const uint8_t *)bytes->writer.data + bytes->at;
@@ -376,7 +377,7 @@ static enum ps_read read_with(VALUE self, struct unpacker *unpacker, VALUE *valu
     building.window_size = unpacker->bytes->writer.size;
     building.window_held = unpacker->bytes->held;
     penstock_build_begin_turn(&building);
-    rb_ensure(read_it, (VALUE)&reading, read_ended, (VALUE)&reading);
+    rb_ensure(read_it, (VALUE)&reading, read_ended, (VALUE)&reading); /* M:unpack_lock_released */
     *value = reading.value;
     RB_GC_GUARD(self);
     return reading.result;

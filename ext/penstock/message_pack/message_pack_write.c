@@ -37,6 +37,7 @@ static void too_deep(uint32_t depth, const struct penstock_mp_options *options)
 
 static void enter(struct penstock_packing *packing)
 {
+    /* M:pack_stack_checked */
     if (packing->depth >= packing->options->max_depth || ruby_stack_check()) too_deep(packing->depth, packing->options);
     packing->depth++;
 }
@@ -44,6 +45,7 @@ static void enter(struct penstock_packing *packing)
 /* The same for containers. They need so little stack that a few more fit after Ruby reports its end, so not each level checks. */
 static void enter_container(struct penstock_packing *packing)
 {
+    /* M:pack_max_depth */
     if (packing->depth % CONTAINERS == CONTAINERS - 1 || packing->depth >= packing->options->max_depth) enter(packing);
     else packing->depth++;
 }
@@ -114,7 +116,7 @@ static inline void begin_turn(struct penstock_packing *packing, struct turn *tur
 static bool has_moved(const struct penstock_packing *packing, long long_strings)
 {
     const struct to_string *to = (const struct to_string *)packing->writer;
-    bool moved = !NIL_P(to->more) && RSTRING_PTR(to->more) != to->writer.data;
+    bool moved = !NIL_P(to->more) && RSTRING_PTR(to->more) != to->writer.data; /* M:pack_no_stale_memory */
     return moved || long_strings_so_far(packing) != long_strings;
 }
 
@@ -236,7 +238,7 @@ static void remember(const struct penstock_packing *packing, VALUE klass)
 {
     struct penstock_packer *packer = packing->packer;
     if (packer->types == packing->registry && !packer->types->modules) /* a registered module could be included later */
-        RB_OBJ_WRITE(packing->packer_value, &packer->own_classes[penstock_place_of(klass)], klass);
+        RB_OBJ_WRITE(packing->packer_value, &packer->own_classes[penstock_place_of(klass)], klass); /* M:pack_class_barrier */
 }
 
 NOINLINE(static void look_up(const struct penstock_packing *packing, VALUE object, struct penstock_found *found));
@@ -492,6 +494,7 @@ void penstock_pack_array(struct penstock_packing *packing, VALUE array)
             ps_write_int(packing->writer, FIX2LONG(object));
         } else {
             penstock_pack(packing, object);
+            /* M:pack_array_size */
             if ((size_t)RARRAY_LEN(array) != count) rb_raise(rb_eRuntimeError, "an Array changed its size while it was packed");
         }
     }
@@ -519,7 +522,7 @@ void penstock_pack_hash(struct penstock_packing *packing, VALUE hash)
     enter_container(packing);
     packing->pairs = size;
     rb_hash_foreach(hash, pack_pair, (VALUE)packing);
-    if (packing->pairs > 0 || (packing->calls != calls && RHASH_SIZE(hash) != size))
+    if (packing->pairs > 0 || (packing->calls != calls && RHASH_SIZE(hash) != size)) /* M:pack_hash_size */
         rb_raise(rb_eRuntimeError, "a Hash changed its size while it was packed");
     leave(packing);
 }

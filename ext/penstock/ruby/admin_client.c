@@ -179,7 +179,7 @@ static VALUE client_close(VALUE self, VALUE timeout_ms)
     struct admin_client *object = penstock_data(self, &client_type);
     struct ps_admin *admin = client_get(self);
     object->closed = true; /* the client may be retired while this waits */
-    if (reads_here(object)) {
+    if (reads_here(object)) { /* M:trap_close_skips_own_thread */
         penstock_begin_closing(&admin->client, penstock_timeout_ms(timeout_ms));
         return Qfalse;
     }
@@ -194,6 +194,7 @@ static VALUE error_of(const struct ps_admin *admin, rd_kafka_resp_err_t err, con
                       int32_t partition, bool repeatable)
 {
     if (!err) return Qnil;
+    /* M:stale_coordinator_forgotten */
     if (err == RD_KAFKA_RESP_ERR_NOT_COORDINATOR) ps_admin_forget_coordinators((struct ps_admin *)admin);
     struct penstock_error_context context = penstock_no_context;
     context.group = group;
@@ -351,7 +352,7 @@ static size_t asking_size(const void *data)
 
 static const rb_data_type_t asking_type = {
     .wrap_struct_name = "Penstock::Native::AdminClient/call",
-    .function = { .dmark = asking_mark, .dfree = asking_free, .dsize = asking_size },
+    .function = { .dmark = asking_mark, .dfree = asking_free, .dsize = asking_size }, /* M:dropped_fiber_call_freed */
     .flags = RUBY_TYPED_FREE_IMMEDIATELY,
 };
 
@@ -474,7 +475,7 @@ static void make_options(struct asking *asking)
     look_at_cluster(admin);
     asking->native_options = rd_kafka_AdminOptions_new(admin->client.rk, asking->request->op);
     ps_client_exit(&admin->client);
-    raise_if_embedded_lacks(admin, asking->request->op);
+    raise_if_embedded_lacks(admin, asking->request->op); /* M:embedded_lacks_request */
     if (!asking->native_options) rb_memerror();
     set_options(admin, asking->native_options, asking->options, asking->timeout_ms);
 }
@@ -640,7 +641,7 @@ VALUE penstock_admin_ask(VALUE self, const struct penstock_admin_request *reques
     asking->timeout_ms = (int)timeout_of(options);
     if (coordinated) {
         asking->deadline_us = deadline_us; /* librdkafka does not observe it */
-        asking->timeout_ms = HOUR_MS;
+        asking->timeout_ms = HOUR_MS; /* M:coordinator_request_untimed */
     }
     if (asks_leaders(request->op)) {
         int left_ms = ps_remaining_ms(deadline_us);

@@ -13,7 +13,7 @@ static ID id_deserializer;
 void penstock_fetched_free(struct ps_fetched *fetched)
 {
     size_t reported = atomic_load(&fetched->reported);
-    if (ps_fetched_unref(fetched)) rb_gc_adjust_memory_usage(-(ssize_t)reported);
+    if (ps_fetched_unref(fetched)) rb_gc_adjust_memory_usage(-(ssize_t)reported); /* M:gc_batch_releases_memory */
 }
 
 static void batch_free(void *data)
@@ -105,7 +105,7 @@ static VALUE column_of_bytes(VALUE self, int argc, VALUE *argv, VALUE (*value)(c
 {
     struct ps_fetched *fetched = batch_get(self);
     struct span span = span_of(argc, argv, fetched);
-    if (!ps_fetched_read(fetched)) penstock_raise_released();
+    if (!ps_fetched_read(fetched)) penstock_raise_released(); /* M:gc_released_bytes_raise */
     VALUE values = column(self, span, value);
     ps_fetched_done(fetched);
     return values;
@@ -276,7 +276,7 @@ static VALUE batch_call_memory(VALUE self)
 void penstock_batch_init(void)
 {
     batch_class = rb_const_get(penstock_module, rb_intern("Batch"));
-    rb_gc_register_mark_object(batch_class);
+    rb_gc_register_mark_object(batch_class); /* M:gc_batch_class */
     id_deserializer = rb_intern("__deserializer__"); /* Ruby code cannot name it */
     rb_undef_alloc_func(batch_class);
     rb_undef_method(CLASS_OF(batch_class), "new");

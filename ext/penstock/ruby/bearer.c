@@ -136,7 +136,7 @@ void penstock_set_credentials(struct ps_client *client, const struct penstock_er
 void penstock_bearer_init(void)
 {
     bearer_class = rb_const_get(penstock_native, rb_intern("Bearer"));
-    rb_gc_register_mark_object(bearer_class);
+    rb_gc_register_mark_object(bearer_class); /* M:gc_bearer_class */
     rb_undef_alloc_func(bearer_class);
     rb_define_method(bearer_class, "await", bearer_await, 0);
     rb_define_private_method(bearer_class, "set_token", bearer_set_token, 4);

@@ -126,7 +126,7 @@ void penstock_message_own(VALUE self, struct ps_fetched *fetched)
 VALUE penstock_message_of(struct ps_record *record, VALUE deserializer)
 {
     VALUE self = penstock_message_allocate(deserializer);
-    ps_fetched_retain(record->fetched);
+    ps_fetched_retain(record->fetched); /* M:gc_message_retains_memory */
     set_record(self, record);
     return self;
 }
@@ -391,9 +391,9 @@ static VALUE message_leader_epoch(VALUE self)
 void penstock_consumed_message_init(void)
 {
     message_class = rb_const_get(penstock_module, rb_intern("Message"));
-    rb_gc_register_mark_object(message_class);
+    rb_gc_register_mark_object(message_class); /* M:gc_message_class */
     no_headers = rb_obj_freeze(rb_hash_new());
-    rb_gc_register_mark_object(no_headers);
+    rb_gc_register_mark_object(no_headers); /* M:gc_no_headers */
     sym_create_time = ID2SYM(rb_intern("create_time"));
     sym_log_append_time = ID2SYM(rb_intern("log_append_time"));
 

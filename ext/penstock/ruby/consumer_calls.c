@@ -507,7 +507,7 @@ static VALUE consumer_call_held(VALUE self, VALUE places, VALUE epoch)
     VALUE held = rb_ary_new();
     uint64_t since = NUM2ULL(epoch);
     if (!ps_client_enter(&consumer->client)) return held;
-    bool lost = rd_kafka_assignment_lost(consumer->client.rk);
+    bool lost = rd_kafka_assignment_lost(consumer->client.rk); /* M:lost_assignment_commits_nothing */
     ps_client_exit(&consumer->client);
     for (long i = 0; !lost && i < RARRAY_LEN(places); i++) {
         VALUE place = rb_ary_entry(places, i), topic = rb_ary_entry(place, PLACE_TOPIC);
@@ -581,6 +581,7 @@ static VALUE tell_body(VALUE arg)
     ps_client_exit(&telling->consumer->client);
     if (!telling->name) return Qnil;
     VALUE name = ID2SYM(rb_intern(telling->name)), places = penstock_places_from(telling->partitions);
+    /* M:unknown_start_answers_later */
     telling->later = true; /* an exception, an interrupt too: it is not known where to start */
     VALUE configured = rb_funcall(telling->self, rb_intern("configured_starts"), 2, name, places);
     telling->later = false;

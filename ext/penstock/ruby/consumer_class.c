@@ -19,16 +19,16 @@ struct consumer_object {
 static void consumer_mark(void *data)
 {
     struct consumer_object *object = data;
-    rb_gc_mark_movable(object->logger);
-    rb_gc_mark_movable(object->token_refresher);
+    rb_gc_mark_movable(object->logger); /* M:gc_consumer_logger_mark */
+    rb_gc_mark_movable(object->token_refresher); /* M:gc_consumer_token_refresher_mark */
     rb_gc_mark_movable(object->deserializer);
 }
 
 static void consumer_compact(void *data)
 {
     struct consumer_object *object = data;
-    object->logger = rb_gc_location(object->logger);
-    object->token_refresher = rb_gc_location(object->token_refresher);
+    object->logger = rb_gc_location(object->logger); /* M:gc_consumer_logger_relocation */
+    object->token_refresher = rb_gc_location(object->token_refresher); /* M:gc_consumer_token_refresher_relocation */
     object->deserializer = rb_gc_location(object->deserializer);
 }
 
@@ -87,7 +87,7 @@ static struct ps_consumer *renew(VALUE self, struct ps_consumer *inherited)
 struct ps_consumer *penstock_consumer_get(VALUE self)
 {
     struct ps_consumer *consumer = penstock_consumer_any(self);
-    if (!ps_client_inherited(&consumer->client)) return consumer;
+    if (!ps_client_inherited(&consumer->client)) return consumer; /* M:fork_consumer_stays */
     if (atomic_load(&consumer->client.state) == PS_NEW) return renew(self, consumer);
     struct penstock_error_context context = penstock_no_context;
     context.client = &consumer->client;
@@ -136,8 +136,8 @@ static VALUE consumer_configure(VALUE self, VALUE id, VALUE kafka, VALUE logger,
         .listens = RTEST(listens),
         .hold_us = NUM2LL(hold) * 1000,
     };
-    RB_OBJ_WRITE(self, &object->logger, logger);
-    RB_OBJ_WRITE(self, &object->token_refresher, token_refresher);
+    RB_OBJ_WRITE(self, &object->logger, logger); /* M:gc_consumer_logger_barrier */
+    RB_OBJ_WRITE(self, &object->token_refresher, token_refresher); /* M:gc_consumer_token_refresher_barrier */
 
     /* The consumer owns the configuration from the start, so an error in it leaks nothing. */
     struct ps_consumer *consumer = ps_consumer_new(rd_kafka_conf_new(), RSTRING_PTR(id), &settings);

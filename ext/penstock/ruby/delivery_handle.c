@@ -13,20 +13,20 @@ static VALUE sym_not_persisted, sym_possibly_persisted, sym_persisted, sym_timeo
 static void handle_mark(void *data) /* Ruby calls none of these functions before a delivery is attached */
 {
     struct ps_delivery *delivery = data;
-    rb_gc_mark_movable(delivery->topic);
-    rb_gc_mark_movable(delivery->label);
+    rb_gc_mark_movable(delivery->topic); /* M:gc_handle_topic_mark */
+    rb_gc_mark_movable(delivery->label); /* M:gc_handle_label_mark */
 }
 
 static void handle_compact(void *data)
 {
     struct ps_delivery *delivery = data;
-    delivery->topic = rb_gc_location(delivery->topic);
-    delivery->label = rb_gc_location(delivery->label);
+    delivery->topic = rb_gc_location(delivery->topic); /* M:gc_handle_topic_relocation */
+    delivery->label = rb_gc_location(delivery->label); /* M:gc_handle_label_relocation */
 }
 
 static void handle_free(void *data)
 {
-    ps_delivery_unref(data);
+    ps_delivery_unref(data); /* M:handle_frees_delivery */
 }
 
 static size_t handle_size(const void *data)
@@ -70,7 +70,7 @@ const struct ps_producer *penstock_delivery_handle_producer(VALUE self)
 static void check_not_inherited(const struct ps_delivery *delivery)
 {
     const struct ps_producer *producer = ps_delivery_producer(delivery);
-    if (ps_delivery_settled(delivery) || !ps_client_inherited(&producer->client)) return;
+    if (ps_delivery_settled(delivery) || !ps_client_inherited(&producer->client)) return; /* M:fork_handle_raises */
     struct penstock_error_context context = penstock_no_context;
     context.client = &producer->client;
     context.topic = (VALUE)delivery->topic;
@@ -234,8 +234,8 @@ void penstock_delivery_handle_init(void)
 {
     handle_class = rb_const_get(penstock_module, rb_intern("DeliveryHandle"));
     report_class = rb_const_get(penstock_module, rb_intern("DeliveryReport"));
-    rb_gc_register_mark_object(handle_class);
-    rb_gc_register_mark_object(report_class);
+    rb_gc_register_mark_object(handle_class); /* M:gc_handle_class */
+    rb_gc_register_mark_object(report_class); /* M:gc_report_class */
     sym_not_persisted = ID2SYM(rb_intern("not_persisted"));
     sym_possibly_persisted = ID2SYM(rb_intern("possibly_persisted"));
     sym_persisted = ID2SYM(rb_intern("persisted"));

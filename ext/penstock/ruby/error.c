@@ -139,6 +139,7 @@ static VALUE error_freeze(VALUE self)
     VALUE lines = OBJ_FROZEN(self) ? Qnil : rb_funcall(self, rb_intern("backtrace"), 0);
     if (!NIL_P(lines)) {
         rb_funcall(self, rb_intern("set_backtrace"), 1, lines);
+        /* M:frozen_error_backtrace */
         rb_ivar_set(self, rb_intern("bt_locations"), Qnil); /* Ruby's hidden variable, which Ruby code cannot set */
     }
     return rb_call_super(0, NULL);
@@ -182,10 +183,10 @@ void penstock_error_init(void)
     };
     for (size_t i = 0; i < sizeof(classes) / sizeof(*classes); i++) {
         *classes[i].error_class = rb_const_get(penstock_module, rb_intern(classes[i].name));
-        rb_gc_register_mark_object(*classes[i].error_class);
+        rb_gc_register_mark_object(*classes[i].error_class); /* M:gc_error_classes */
     }
     error_factory = rb_const_get(penstock_module, rb_intern("ErrorFactory"));
-    rb_gc_register_mark_object(error_factory);
+    rb_gc_register_mark_object(error_factory); /* M:gc_error_factory */
     id_build_native = rb_intern("build_native");
     rb_define_method(rb_const_get(penstock_module, rb_intern("Error")), "freeze", error_freeze, 0);
 }

@@ -17,14 +17,14 @@ static void source_mark(void *data)
 {
     const struct ps_events *events = atomic_load(&((struct source_object *)data)->events);
     for (uint32_t i = 0; events && i < events->label_count; i++)
-        if (events->labels[i]) rb_gc_mark_movable(events->labels[i]);
+        if (events->labels[i]) rb_gc_mark_movable(events->labels[i]); /* M:labels_mark */
 }
 
 static void source_compact(void *data)
 {
     const struct ps_events *events = atomic_load(&((struct source_object *)data)->events);
     for (uint32_t i = 0; events && i < events->label_count; i++)
-        if (events->labels[i]) events->labels[i] = rb_gc_location(events->labels[i]);
+        if (events->labels[i]) events->labels[i] = rb_gc_location(events->labels[i]); /* M:labels_relocation */
 }
 
 static void leave(struct ps_events *events)
@@ -110,7 +110,7 @@ static VALUE give_label(struct ps_events *events, uint32_t number)
 void penstock_event_source_hold(VALUE self)
 {
     const struct source_object *object = penstock_data(self, &source_type);
-    if (atomic_load(&object->held)) return;
+    if (atomic_load(&object->held)) return; /* M:pending_events_hold_producer */
     if (!ps_events_wanted(penstock_event_source_get(self), PS_EVENT_DELIVERED | PS_EVENT_FAILED)) return;
     rb_funcall(self, rb_intern("hold"), 0);
 }

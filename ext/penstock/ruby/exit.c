@@ -39,7 +39,7 @@ static bool await(struct ps_closing *closing, int *interrupted, VALUE *error)
     for (;;) {
         VALUE closed = rb_protect(wait_for_close, (VALUE)closing, interrupted);
         if (!*interrupted) return RTEST(closed);
-        if (!rb_obj_is_kind_of(rb_errinfo(), rb_eStandardError)) return false;
+        if (!rb_obj_is_kind_of(rb_errinfo(), rb_eStandardError)) return false; /* M:exit_ignores_thread_errors */
         if (ps_client_inherited(closing->client)) { /* a trap has forked: the parent process closes the client */
             rb_set_errinfo(before);
             *interrupted = 0;
@@ -69,7 +69,7 @@ static void close_all(void)
     } while (count > 0 && all_closed && !interrupted);
     ALLOCV_END(buffer);
     if (interrupted) {
-        ps_registry_hurry(); /* await_closing waits for the rest */
+        ps_registry_hurry(); /* await_closing waits for the rest */ /* M:exit_signal_hurries */
         rb_jump_tag(interrupted);
     }
     if (!NIL_P(error)) rb_exc_raise(error);
@@ -82,7 +82,7 @@ static VALUE log_unsent(VALUE unused)
 
 static VALUE close_and_finish(VALUE dispatcher)
 {
-    close_all();
+    close_all(); /* M:exit_closes_clients */
     rb_funcall(rb_const_get(penstock_module, rb_intern("EventDispatcher")), rb_intern("finish"), 1, INT2FIX(1));
     rb_funcall(dispatcher, rb_intern("finish"), 1, INT2FIX(1));
     return Qnil;

@@ -44,10 +44,10 @@ struct group {
 static void group_mark(void *data)
 {
     const struct group *group = data;
-    rb_gc_mark(group->io);
-    rb_gc_mark(group->mutex);
+    rb_gc_mark(group->io); /* M:gc_fiber_io_mark */
+    rb_gc_mark(group->mutex); /* M:gc_fiber_mutex_mark */
     rb_gc_mark(group->async_one);
-    for (const struct fiber_wait *wait = group->first; wait; wait = wait->next) rb_gc_mark(wait->fiber);
+    for (const struct fiber_wait *wait = group->first; wait; wait = wait->next) rb_gc_mark(wait->fiber); /* M:gc_waiting_fibers */
 }
 
 /* The scheduler has been freed, and with it the fibers that still waited. Nothing unwinds those fibers. */
@@ -373,5 +373,5 @@ void penstock_fiber_wait_init(void)
     id_wait_readable = rb_intern("wait_readable");
     group_class = rb_class_new(rb_cObject);
     rb_undef_alloc_func(group_class);
-    rb_gc_register_mark_object(group_class);
+    rb_gc_register_mark_object(group_class); /* M:gc_fiber_group_class */
 }

@@ -14,7 +14,7 @@
 static VALUE clean(const char *text, size_t size, enum ps_text_use use)
 {
     size_t needed = ps_text_clean(NULL, 0, text, size, use);
-    VALUE string = rb_utf8_str_new(NULL, (long)needed);
+    VALUE string = rb_utf8_str_new(NULL, (long)needed); /* M:broker_text_cleaned */
     ps_text_clean(RSTRING_PTR(string), needed + 1, text, size, use);
     return string;
 }

@@ -66,7 +66,7 @@ static void make_topics(struct penstock_handover *handover)
         VALUE name = handover->messages[i].topic;
         struct new_topic topic = { .producer = handover->producer, .length = RSTRING_LEN(name) }; /* 249 bytes at most */
         memcpy(topic.name, RSTRING_PTR(name), topic.length);
-        penstock_nogvl_now(make_topic_nogvl, &topic);
+        penstock_nogvl_now(make_topic_nogvl, &topic); /* M:new_topic_without_gvl */
         handover->topic_failed = !topic.made;
     }
 }
@@ -85,10 +85,10 @@ enum penstock_prepared penstock_handover_prepare(struct penstock_handover *hando
                  !handover->topic_failed;
     if (again) make_topics(handover);
     ps_client_exit(&handover->producer->client); /* if it can be entered again, it is still open and still has its topics */
-    if (!again) return PENSTOCK_PREPARED;
+    if (!again) return PENSTOCK_PREPARED; /* M:new_topic_reads_again */
     penstock_handover_give_up(handover, RD_KAFKA_RESP_ERR__CONFLICT);
     handover->prepared = 0;
-    handover->given_up = false; /* the next batch is not */
+    handover->given_up = false; /* the next batch is not */ /* M:reread_messages_given_up */
     return PENSTOCK_READ_AGAIN;
 }
 
@@ -162,7 +162,7 @@ static void enqueue(struct ps_producer *producer, struct penstock_message *messa
     set_rejection(rejection, rd_kafka_error_code(error), rd_kafka_error_string(error));
     ps_redact(&producer->client.redaction, rejection->text); /* it may contain a fatal error's text, which a broker wrote */
     rejection->fatal = rd_kafka_error_is_fatal(error);
-    rd_kafka_error_destroy(error);
+    rd_kafka_error_destroy(error); /* M:librdkafka_error_freed */
 }
 
 /*
@@ -254,7 +254,7 @@ static void keep(struct penstock_bytes *bytes, char **copies)
 
 bool penstock_handover_keep_bytes(struct penstock_handover *handover)
 {
-    if (handover->copies) return true; /* prepare has copied them */
+    if (handover->copies) return true; /* prepare has copied them */ /* M:gc_payloads_copied */
     size_t size = 0;
     for (uint32_t i = handover->sent; i < handover->prepared; i++)
         size += handover->messages[i].payload.size + handover->messages[i].key.size;
@@ -297,6 +297,7 @@ void penstock_handover_give_up(struct penstock_handover *handover, rd_kafka_resp
     if (handover->given_up || handover->sent == handover->batch->size || ps_client_inherited(&handover->producer->client)) return;
     handover->given_up = true;
     for (uint32_t i = handover->sent; i < handover->prepared; i++)
+        /* M:unsent_headers_freed */
         if (handover->messages[i].native_headers) rd_kafka_headers_destroy(handover->messages[i].native_headers);
     free(handover->copies);
     handover->copies = NULL;

@@ -273,8 +273,8 @@ static size_t freeze_bytes(struct penstock_bytes *bytes, VALUE kept)
 {
     if (NIL_P(bytes->string)) return 0;
     if (bytes->size <= LARGER_THAN_ANY_SLOT) return bytes->size;
-    bytes->string = rb_str_new_frozen(bytes->string);
-    rb_ary_push(kept, bytes->string);
+    bytes->string = rb_str_new_frozen(bytes->string); /* M:gc_large_payloads_frozen */
+    rb_ary_push(kept, bytes->string); /* M:gc_large_payloads_kept */
     return 0;
 }
 

@@ -22,7 +22,7 @@ static void check_ints(unsigned generation)
 
 void penstock_check_forked(unsigned generation)
 {
-    if (generation == ps_generation()) return;
+    if (generation == ps_generation()) return; /* M:fork_in_wait_raises */
     penstock_raise(penstock_forked_error, &penstock_no_context,
                    "the process was forked while this thread waited; only the parent process gets the result");
 }
@@ -88,7 +88,7 @@ static bool call_on_own_thread(struct ps_job *job)
     int interrupted = 0;
     VALUE holder = TypedData_Wrap_Struct(0, &holder_type, NULL);
     if (ps_job_start(job, "penstock.call") != 0) return false;
-    DATA_PTR(holder) = job;
+    DATA_PTR(holder) = job; /* M:dropped_call_freed */
     rb_protect(await_call, (VALUE)job, &interrupted);
     if (interrupted && generation == ps_generation()) penstock_nogvl_now(await_job_nogvl, job);
     DATA_PTR(holder) = NULL;
@@ -115,7 +115,7 @@ void penstock_call(struct ps_job *job)
     int interrupted = 0;
     rb_protect(call_body, (VALUE)job, &interrupted);
     if (!interrupted) return;
-    ps_job_unref(job);
+    ps_job_unref(job); /* M:interrupted_call_freed */
     rb_jump_tag(interrupted);
 }
 
@@ -165,7 +165,7 @@ static bool wait_as_thread(const struct penstock_wait *wait)
         bool joined = ps_waiter_join(&sleep.waiter, wait->completion, wait->settled);
         bool done = wait->attempt ? wait->attempt(wait->arg) : !joined;
         if (!done) rb_nogvl(sleep_nogvl, &sleep, ps_waiter_interrupt, &sleep.waiter, WAIT_FLAGS);
-        end_watch(&sleep);
+        end_watch(&sleep); /* M:watch_ends_in_nogvl */
         if (joined) ps_waiter_leave(&sleep.waiter, wait->completion);
         if (done || atomic_load(&sleep.waiter.state) == PS_DONE) return true;
         check_ints(generation); /* may raise, as the waiter is no longer linked */

@@ -74,7 +74,7 @@ bool penstock_open(struct ps_client *client, VALUE logger, VALUE token_refresher
     struct opening opening = { .client = client };
     VALUE trap = rb_const_get(penstock_module, rb_intern("SignalTrap"));
     rb_funcall(trap, rb_intern("raise_if_here"), 1, penstock_text("connecting")); /* the calls below lock Ruby mutexes */
-    penstock_exit_arm();
+    penstock_exit_arm(); /* M:exit_armed_again */
     attach_dispatcher(client, logger);
     penstock_attach_refresher(token_refresher, client->address, client);
     penstock_check_forked(client->generation); /* a trap may have forked: the client belongs to the parent process */

@@ -19,7 +19,7 @@
 #include "consume/consume.h"
 #include "produce/produce.h"
 
-#undef snprintf /* ruby.h replaces it with Ruby's own, which threads without the GVL must not call */
+#undef snprintf /* ruby.h replaces it with Ruby's own, which threads without the GVL must not call */ /* M:snprintf_without_gvl */
 
 extern VALUE penstock_module;
 extern VALUE penstock_native; /* Penstock::Native: internal classes */
@@ -69,7 +69,7 @@ void penstock_error_init(void);
 static inline void *penstock_data(VALUE object, const rb_data_type_t *type)
 {
     void *data = rb_check_typeddata(object, type);
-    if (!data) penstock_raise_uninitialized(object);
+    if (!data) penstock_raise_uninitialized(object); /* M:data_checked */
     return data;
 }
 

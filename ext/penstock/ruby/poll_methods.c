@@ -73,6 +73,7 @@ static size_t most_bytes(const struct taking *taking)
 static bool full(const struct taking *taking)
 {
     const struct ps_fetched *fetched = taking->fetched;
+    /* M:batch_headers_bounded */
     return fetched && (fetched->count >= taking->max || taking->headers >= MOST_HEADERS || fetched->used >= most_bytes(taking));
 }
 
@@ -127,13 +128,13 @@ static bool take_message(struct taking *taking, const rd_kafka_message_t *messag
 {
     rd_kafka_headers_t *headers;
     if (repeated(taking, message)) return true;
-    if (!reserve(taking, message)) return false;
+    if (!reserve(taking, message)) return false; /* M:ledger_reserves_first */
     bool readable = read_headers(message, &headers);
     if (!taking->fetched && !begin_fetched(taking, message, headers)) return false;
     struct ps_fetched *fetched = taking->fetched;
     if (!ps_fetched_copy(fetched, message, headers)) return false;
     if (headers) taking->headers += rd_kafka_header_cnt(headers);
-    if (!readable) fetched->records[fetched->count - 1].damaged = true;
+    if (!readable) fetched->records[fetched->count - 1].damaged = true; /* M:damaged_headers_flagged */
     return true;
 }
 
@@ -166,7 +167,7 @@ static bool use(struct taking *taking, const rd_kafka_message_t *message)
         if (taking->one_partition && count_of(taking) > 0 && !goes_on(taking->fetched, message)) return false;
         if (take_message(taking, message)) return true;
     }
-    taking->end = NO_MEMORY;
+    taking->end = NO_MEMORY; /* M:no_memory_raises */
     return false;
 }
 
@@ -185,7 +186,7 @@ static bool take_some(struct taking *taking, bool with_gvl)
 {
     struct ps_consumer *consumer = taking->consumer;
     int used = 0, count = ps_consumer_take_messages(consumer, next_part(taking, with_gvl));
-    while (used < count && !consumer->problems && use(taking, consumer->taken[used]))
+    while (used < count && !consumer->problems && use(taking, consumer->taken[used])) /* M:error_stops_batch */
         rd_kafka_message_destroy(consumer->taken[used++]);
     consumer->taken_count -= used;
     memmove(consumer->taken, consumer->taken + used, (size_t)consumer->taken_count * sizeof(consumer->taken[0]));
@@ -249,7 +250,7 @@ static void fill_locked(struct taking *taking, bool with_gvl)
         ps_ledger_handed_out_all(&consumer->ledger, fetched, taking->owner); /* take_message has reserved what it needs */
     }
     if (!has_result(taking) && taking->end == FILLED) taking->problem = ps_consumer_take_problem(consumer);
-    if (consumer->settings.mark == PS_MARK_AT_ONCE) ps_ledger_finish(&consumer->ledger, taking->owner);
+    if (consumer->settings.mark == PS_MARK_AT_ONCE) ps_ledger_finish(&consumer->ledger, taking->owner); /* M:marked_at_once */
     if (count_of(taking) > 0) ps_consumer_store_sometimes(consumer);
     else ps_consumer_store(consumer);
 }
@@ -368,7 +369,7 @@ static void wait_for_messages(struct taking *taking, VALUE timeout)
     int64_t deadline_us = ps_deadline_us(penstock_seconds(timeout));
     struct ps_consumer *opened = penstock_consumer_open(taking->self);
     taking->owner = this_owner();
-    if (opened->settings.mark == PS_MARK_NEXT_POLL) ps_ledger_finish(&opened->ledger, taking->owner);
+    if (opened->settings.mark == PS_MARK_NEXT_POLL) ps_ledger_finish(&opened->ledger, taking->owner); /* M:poll_marks_previous */
     for (;;) {
         struct ps_consumer *consumer = taking->consumer = penstock_consumer_get(taking->self); /* a trap may have forked */
         penstock_publish_news(taking->self, consumer); /* now, as an interrupt of a listener loses no message */

@@ -46,7 +46,7 @@ struct ps_poller *penstock_poller_get(VALUE self)
 {
     struct poller_object *object = penstock_data(self, &poller_type);
     struct ps_poller *poller = atomic_load(&object->poller);
-    if (poller && poller->generation == ps_generation()) return poller;
+    if (poller && poller->generation == ps_generation()) return poller; /* M:fork_renews_poller */
 
     struct ps_poller *fresh = ps_poller_new(object->number);
     if (!fresh) rb_syserr_fail(errno, "Penstock::Poller");

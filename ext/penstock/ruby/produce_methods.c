@@ -14,11 +14,12 @@ static void parse(const struct penstock_sender *sender, struct penstock_message 
 {
     if (NIL_P(sender->self)) {
         penstock_message_parse(message, hash, index, &sender->terms, last_topic);
-        if (!rb_ractor_shareable_p(message->label)) penstock_message_raise_label(message->label, index);
+        if (!rb_ractor_shareable_p(message->label)) penstock_message_raise_label(message->label, index); /* M:label_shareable */
         return;
     }
     struct penstock_producer_client *object = penstock_producer_data(sender->self);
     penstock_message_parse(message, hash, index, &sender->terms, object->last_topic);
+    /* M:gc_produce_last_topic_barrier */
     if (message->topic != object->last_topic) RB_OBJ_WRITE(sender->self, &object->last_topic, message->topic);
 }
 
@@ -62,7 +63,7 @@ static void batch_call_mark(void *data)
 {
     const struct batch_call *batch_call = data;
     const VALUE *first = (const VALUE *)batch_call->messages;
-    if (first) rb_gc_mark_locations(first, first + batch_call->size / sizeof(VALUE));
+    if (first) rb_gc_mark_locations(first, first + batch_call->size / sizeof(VALUE)); /* M:gc_batch_buffer_marked */
 }
 
 static void free_messages(struct batch_call *batch_call)
@@ -76,7 +77,7 @@ static void batch_call_free(void *data)
     struct batch_call *batch_call = data;
     struct ps_batch *batch = batch_call->handover.batch;
     if (batch) {
-        penstock_handover_give_up(&batch_call->handover, RD_KAFKA_RESP_ERR__CONFLICT);
+        penstock_handover_give_up(&batch_call->handover, RD_KAFKA_RESP_ERR__CONFLICT); /* M:fiber_batch_given_up */
         ps_batch_release(batch);
     }
     free_messages(batch_call);
@@ -173,8 +174,8 @@ static void move_to_stack(struct rest *rest)
 /* False: there was no space in time. The time starts again each time librdkafka has accepted a message. */
 static bool wait_for_space(struct rest *rest)
 {
-    if (rest->queue_full_ms == 0 || !penstock_handover_keep_bytes(rest->handover)) return false;
-    move_to_heap(rest);
+    if (rest->queue_full_ms == 0 || !penstock_handover_keep_bytes(rest->handover)) return false; /* M:full_queue_waits */
+    move_to_heap(rest); /* M:fiber_message_on_heap */
     rest->sent_before = rest->handover->sent;
     uint32_t want = rest->handover->batch->size - rest->handover->sent;
     return penstock_wait_for_space(rest->handover->producer, want, hand_over_more, rest, ps_deadline_us(rest->queue_full_ms));
@@ -242,7 +243,7 @@ static void give_up_the_rest(const struct rest *rest)
     store_tally(rest->tally, handover);
     if (handover->sent == handover->batch->size || ps_client_inherited(&handover->producer->client)) return;
     rd_kafka_resp_err_t result = result_at_once(rest);
-    if (result) set_topic_names(handover);
+    if (result) set_topic_names(handover); /* M:dropped_message_has_result */
     penstock_handover_give_up(handover, result ? result : RD_KAFKA_RESP_ERR__CONFLICT);
     if (result) handover->sent = handover->batch->size; /* for the caller: all have handles and delivery results */
     store_tally(rest->tally, handover);
@@ -357,7 +358,7 @@ static void parse_all(const struct many *many, struct penstock_message *messages
     for (long i = 0; i < RARRAY_LEN(hashes); i++) {
         if (!messages[i].foreign_timestamp) continue;
         VALUE plain = penstock_message_plain(RARRAY_AREF(hashes, i), i);
-        check_not_resumed(many);
+        check_not_resumed(many); /* M:batch_not_resumed */
         rb_ary_store(hashes, i, plain);
     }
     parse_all(many, messages);
@@ -411,7 +412,7 @@ static VALUE produce_many(VALUE arg)
         ps_batch_release(stale);
     }
     if (prepared == PENSTOCK_NO_MEMORY) rb_memerror();
-    struct ps_batch *batch = handover->batch;
+    struct ps_batch *batch = handover->batch; /* M:batch_kept_for_handles */
     if (!has_to_queue(sender, handover)) {
         if (release) {
             ps_random_begin(); /* a partitioner may draw; with the GVL no other thread of this Ractor can fork */
@@ -430,7 +431,7 @@ static VALUE produce_many(VALUE arg)
         all_delivered = atomic_load(&batch->failed) == 0 ? Qtrue : Qfalse;
         ps_unnoticed_read_all(batch); /* the caller raises for failures */
     }
-    RB_GC_GUARD(kept);
+    RB_GC_GUARD(kept); /* M:gc_batch_guard */
     return rb_ary_new_from_args(3, handles, error, all_delivered);
 }
 

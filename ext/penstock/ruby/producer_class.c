@@ -16,21 +16,21 @@ static VALUE client_class;
 static void client_mark(void *data)
 {
     struct penstock_producer_client *object = data;
-    rb_gc_mark_movable(object->poller);
-    rb_gc_mark_movable(object->logger);
-    rb_gc_mark_movable(object->source);
-    rb_gc_mark_movable(object->token_refresher);
-    rb_gc_mark_movable(object->last_topic);
+    rb_gc_mark_movable(object->poller); /* M:gc_producer_poller_mark */
+    rb_gc_mark_movable(object->logger); /* M:gc_producer_logger_mark */
+    rb_gc_mark_movable(object->source); /* M:gc_producer_source_mark */
+    rb_gc_mark_movable(object->token_refresher); /* M:gc_producer_token_refresher_mark */
+    rb_gc_mark_movable(object->last_topic); /* M:gc_producer_last_topic_mark */
 }
 
 static void client_compact(void *data)
 {
     struct penstock_producer_client *object = data;
-    object->poller = rb_gc_location(object->poller);
-    object->logger = rb_gc_location(object->logger);
-    object->source = rb_gc_location(object->source);
-    object->token_refresher = rb_gc_location(object->token_refresher);
-    object->last_topic = rb_gc_location(object->last_topic);
+    object->poller = rb_gc_location(object->poller); /* M:gc_producer_poller_relocation */
+    object->logger = rb_gc_location(object->logger); /* M:gc_producer_logger_relocation */
+    object->source = rb_gc_location(object->source); /* M:gc_producer_source_relocation */
+    object->token_refresher = rb_gc_location(object->token_refresher); /* M:gc_producer_token_refresher_relocation */
+    object->last_topic = rb_gc_location(object->last_topic); /* M:gc_producer_last_topic_relocation */
 }
 
 /* Does not block. If the client was not closed, native threads keep it until its messages have their delivery results. */
@@ -38,7 +38,7 @@ static void client_free(void *data)
 {
     struct penstock_producer_client *object = data;
     struct ps_producer *producer = atomic_load(&object->producer);
-    if (producer) ps_client_abandon(&producer->client);
+    if (producer) ps_client_abandon(&producer->client); /* M:dropped_client_closed */
     xfree(object);
 }
 
@@ -83,7 +83,7 @@ static struct ps_producer *client_get(VALUE self)
     struct penstock_producer_client *object = penstock_data(self, &client_type);
     struct ps_producer *producer = atomic_load(&object->producer);
     if (!producer) penstock_raise_uninitialized(self);
-    return ps_client_inherited(&producer->client) ? renew(object, producer) : producer;
+    return ps_client_inherited(&producer->client) ? renew(object, producer) : producer; /* M:fork_replaces_client */
 }
 
 bool penstock_producer_open_if_new(VALUE self, struct ps_producer *producer)
@@ -119,8 +119,8 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
     object->terms.payload = NUM2SIZET(max_payload_size);
     object->terms.queue_full_ms = penstock_timeout_ms(queue_full_ms);
     object->terms.drop_when_full = RTEST(drop_when_full);
-    RB_OBJ_WRITE(self, &object->poller, poller);
-    RB_OBJ_WRITE(self, &object->logger, logger);
+    RB_OBJ_WRITE(self, &object->poller, poller); /* M:gc_producer_poller_barrier */
+    RB_OBJ_WRITE(self, &object->logger, logger); /* M:gc_producer_logger_barrier */
 
     struct ps_producer *producer = ps_producer_new(rd_kafka_conf_new(), RSTRING_PTR(id), native_poller, &settings);
     if (!producer) rb_memerror();
@@ -148,7 +148,7 @@ static VALUE client_set_token_refresher(VALUE self, VALUE refresher)
 {
     struct penstock_producer_client *object = penstock_data(self, &client_type);
     struct ps_producer *producer = client_get(self);
-    RB_OBJ_WRITE(self, &object->token_refresher, refresher);
+    RB_OBJ_WRITE(self, &object->token_refresher, refresher); /* M:gc_producer_token_refresher_barrier */
     penstock_conf_ask_for_tokens(producer->client.conf, false, producer->settings.client.logs_to_mailbox);
     producer->settings.client.token_provider = true;
     return refresher;
@@ -268,7 +268,7 @@ static VALUE client_set_event_source(VALUE self, VALUE source)
         penstock_raise(penstock_usage_error, &penstock_no_context, "the client was opened already");
     struct penstock_producer_client *object = penstock_data(self, &client_type);
     ps_producer_set_events(producer, penstock_event_source_get(source));
-    RB_OBJ_WRITE(self, &object->source, source);
+    RB_OBJ_WRITE(self, &object->source, source); /* M:gc_producer_source_barrier */
     return source;
 }
 

@@ -49,6 +49,7 @@ static bool use_allowance(const struct ps_client *client)
 bool penstock_has_to_queue(const struct penstock_handover *handover)
 {
     const struct ps_producer *producer = handover->producer;
+    /* M:space_new_call_queues */
     return ps_space_line(&producer->space) && !(handover->batch->size == 1 && use_allowance(&producer->client));
 }
 

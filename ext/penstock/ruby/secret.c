@@ -67,7 +67,7 @@ static VALUE s_secret_new(VALUE self, VALUE string)
     if (!secret) rb_memerror();
     secret->size = size;
     secret->text = penstock_is_text(string);
-    memcpy(secret->bytes, RSTRING_PTR(string), size);
+    memcpy(secret->bytes, RSTRING_PTR(string), size); /* M:secret_copied */
     secret->bytes[size] = '\0';
     return rb_obj_freeze(TypedData_Wrap_Struct(self, &secret_type, secret));
 }

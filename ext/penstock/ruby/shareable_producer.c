@@ -145,7 +145,7 @@ static size_t shareable_size(const void *data)
 static const rb_data_type_t shareable_type = {
     .wrap_struct_name = "Penstock::ShareableProducer",
     .function = { .dmark = shareable_mark, .dfree = shareable_free, .dsize = shareable_size },
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED | RUBY_TYPED_FROZEN_SHAREABLE,
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED | RUBY_TYPED_FROZEN_SHAREABLE, /* M:handle_frozen */
 };
 
 static const struct shareable_object *shareable_get(VALUE self)

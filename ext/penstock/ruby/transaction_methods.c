@@ -33,7 +33,7 @@ static VALUE wait_body(VALUE arg)
     if (wait->cancelled) return Qnil;
     /* The call has begun, and observes its deadline itself. */
     int64_t latest_us = wait->job->deadline_us > ps_now_us() ? wait->job->deadline_us : ps_now_us();
-    wait->hangs = !penstock_wait(completion, latest_us + OVERRUN_US);
+    wait->hangs = !penstock_wait(completion, latest_us + OVERRUN_US); /* M:hung_transaction_ends */
     return Qnil;
 }
 

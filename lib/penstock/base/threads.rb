@@ -10,6 +10,7 @@ module Penstock
     # @return [Thread]
     # @raise [ThreadError] when no thread is available, or the process is ending
     def self.start(name, &block)
+      # M:exit_interrupts_listeners
       Thread.new { Thread.handle_interrupt(Object => :immediate, &block) }.tap { |thread| thread.name = name }
     end
   end

@@ -50,7 +50,7 @@ module Penstock
 
       def pair(text, where)
         name, value = text.split("=", 2).map(&:strip)
-        raise UsageError, "#{where}: expected NAME=VALUE" unless value && name.match?(NAME)
+        raise UsageError, "#{where}: expected NAME=VALUE" unless value && name.match?(NAME) # M:doctor_repeats_no_value
 
         name = "bootstrap.servers" if name == "metadata.broker.list"
         [name.to_sym, value]

@@ -18,7 +18,7 @@ module Penstock
       [%i[heartbeat.interval.ms], %i[session.timeout.ms], "the group would remove the consumer between two heartbeats"],
       [%i[session.timeout.ms], %i[max.poll.interval.ms], "librdkafka requires it"]
     ].freeze
-    Ractor.make_shareable(ORDERED)
+    Ractor.make_shareable(ORDERED) # M:constants_shareable
 
     # The feature of librdkafka that a value requires.
     FEATURES = {

@@ -84,6 +84,7 @@ module Penstock
       # its messages, even if a listener blocks; and the monitor takes no interrupt for an error of a listener.
       # @param messages [Batch, Array<Message>]
       def polled(messages)
+        # M:polled_message_survives_interrupt
         Thread.handle_interrupt(Object => :never) { instrument("messages.polled") { { messages: } } }
       end
 

@@ -44,7 +44,7 @@ module Penstock
       # @param timeout [Numeric] seconds for each step
       def initialize(addresses, settings, timeout:)
         @addresses = addresses.uniq
-        @settings = hidden(settings).except(*WITHOUT)
+        @settings = hidden(settings).except(*WITHOUT) # M:doctor_fences_nobody
         @timeout = timeout
         @facts = []
         @cluster_id = nil
@@ -56,7 +56,7 @@ module Penstock
       def facts
         producer(@addresses.first, Log.new).close
         answers = @addresses.filter_map { |address| look_at(address, address.to_s) }
-        advertised(answers)
+        advertised(answers) # M:doctor_follows_advertised
         @facts
       rescue ConfigurationInvalidError => e
         @facts << Fact.problem("settings", e.message, "Mend the setting.")
@@ -103,6 +103,7 @@ module Penstock
         brokers = answers.flat_map(&:brokers).uniq
         @crowded = brokers.size > THREADS
         @stage_ends = now + (STAGE * @timeout)
+        # M:doctor_advertised_limits
         visits = in_parallel(brokers.first(AT_MOST), (THREADS / [brokers.size, 1].max).clamp(1, TOGETHER))
         @facts.concat(visits.compact.flatten(1))
         tell_left_out(brokers.size, visits.compact.size)

@@ -22,7 +22,9 @@ module Penstock
       end
 
       # @return [Array<Fact>]
-      def facts = [*ffi, *gems_with_librdkafka, loaded_librdkafkas, *gems_with_zstd, loaded_zstds]
+      def facts
+        [*ffi, *gems_with_librdkafka, loaded_librdkafkas, *gems_with_zstd, loaded_zstds] # M:doctor_bundled_librdkafka
+      end
 
       private
 
@@ -59,7 +61,7 @@ module Penstock
 
         found.map do |(_, version), places|
           text = "#{version}, #{places.join(" and ")}"
-          next Fact.ok("ffi", text) if Gem::Version.new(version).release >= Gem::Version.new(FFI_MENDED)
+          next Fact.ok("ffi", text) if Gem::Version.new(version).release >= Gem::Version.new(FFI_MENDED) # M:doctor_ffi_version
 
           Fact.problem("ffi", "#{text}: versions below #{FFI_MENDED} may free the field Hash of a struct's layout in use, " \
                               "which shows as \"undefined method 'default' for String\" or a crash",
@@ -83,7 +85,7 @@ module Penstock
       # ---- the process ----
 
       def loaded_librdkafkas
-        paths = @objects.defining("rd_kafka_new")
+        paths = @objects.defining("rd_kafka_new") # M:doctor_second_librdkafka
         return Fact.ok("librdkafka loaded", paths.empty? ? "not to be seen here" : "once: #{paths.first}") if paths.size < 2
 
         Fact.problem("librdkafka loaded", "#{paths.size} times: #{paths.join(", ")}",

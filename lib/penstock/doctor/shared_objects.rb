@@ -41,6 +41,7 @@ module Penstock
           return false unless at
 
           part(file, symbols).unpack("LCCSQQ" * (symbols[5] / SYMBOL_SIZE)).each_slice(6).any? do |symbol|
+            # M:doctor_imports_only
             symbol[0] == at + 1 && symbol[3] != 0 # 0: only wanted
           end
         end

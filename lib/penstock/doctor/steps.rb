@@ -178,7 +178,7 @@ module Penstock
         rescue BrokerRejectedError
           raise
         rescue Error
-          now < deadline ? retry : raise
+          now < deadline ? retry : raise # M:doctor_step_limit
         end
       end
 

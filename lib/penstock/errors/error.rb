@@ -45,7 +45,7 @@ module Penstock
                    fatal: false, retriable: false, abortable: false, consumer_id: nil, admin_id: nil, offset: nil, group: nil,
                    **wrong)
       Keywords.check("new(message, code: :queue_full)", KEYWORDS, [], wrong)
-      super(message.nil? ? nil : Text.printable(message))
+      super(message.nil? ? nil : Text.printable(message)) # M:text_error_messages
       @code = code
       @number = number
       @name = name

@@ -10,7 +10,7 @@ module Penstock
   # The native core decides which thread serves which producer (ext/penstock/core/client/dispatch.c).
   # @api private
   module EventDispatcher
-    MAX_THREADS = 64
+    MAX_THREADS = 64 # M:listener_threads
 
     # An attached source. It is held (kept alive) while it may have events, and otherwise only referenced weakly, so that a
     # dropped producer can be collected. Its next send holds it again ({Native::EventSource#hold}).
@@ -49,7 +49,7 @@ module Penstock
         @quiet += 1
         if @quiet > QUIET
           source.held = false
-          @held = nil
+          @held = nil # M:listeners_release_producer
         end
         hold(source) unless source.quiet?
       end
@@ -167,7 +167,7 @@ module Penstock
       # A listener may have ended the thread while there are other sources to serve.
       def remove_worker(worker)
         Thread.handle_interrupt(Object => :never) do
-          worker.end_turn(true)
+          worker.end_turn(true) # M:ended_thread_replaced
           @lock.synchronize { spawn_spare_worker if @workers.delete(worker) && !@sources.empty? }
         end
       end

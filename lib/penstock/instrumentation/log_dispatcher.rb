@@ -75,7 +75,7 @@ module Penstock
         logger.add(2, "#{dropped} log lines were dropped: the logger is too slow", "penstock") if dropped.positive?
         logger.add(SEVERITIES.fetch(level, 1), text, "penstock")
       rescue Exception => e # rubocop:disable Lint/RescueException -- the thread calls other loggers too
-        warn "penstock: the logger raised #{Text.describe(e)}"
+        warn "penstock: the logger raised #{Text.describe(e)}" # M:text_logger_error
       end
     end
   end

@@ -57,7 +57,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # Events of a call: while one has a subscriber, other Ractors cannot produce.
     PER_CALL = %w[message.produced_sync message.produced_async messages.produced_sync messages.produced_async].freeze
     # Events whose subscriptions producers and consumers must know.
-    WATCHED = [*NATIVE, *PER_CALL].freeze
+    WATCHED = [*NATIVE, *PER_CALL].freeze # M:per_call_listeners_watched
     private_constant :METHODS, :NO_LISTENERS, :NATIVE, :WATCHED
 
     # @param above [Monitor, nil] a monitor that gets the same events; default {Penstock.monitor}
@@ -218,7 +218,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     def notify_clients
       return @owner.listeners_changed if @owner
 
-      ProducerRegistry.all.each(&:listeners_changed) if Ractor.current == Ractor.main
+      ProducerRegistry.all.each(&:listeners_changed) if Ractor.current == Ractor.main # M:listeners_find_disconnected
       ConsumerRegistry.all.each(&:listeners_changed)
     end
 

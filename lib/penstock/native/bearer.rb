@@ -46,7 +46,7 @@ module Penstock
       #   it
       # @return [0]
       def oauthbearer_set_token_failure(reason)
-        set_failure(safe(reason))
+        set_failure(safe(reason)) # M:token_reason_safe
         @answered = true
         0
       end

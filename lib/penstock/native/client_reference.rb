@@ -54,9 +54,10 @@ module Penstock
           answer(question, connection.provide_client)
         end
         finished = true
+        # M:last_events_held
         connection.hold_events # while this thread keeps it alive: messages of the last handle may still cause events
       ensure
-        restart(connection) unless finished
+        restart(connection) unless finished # M:slot_thread_restarted
       end
 
       # Called when the thread was killed while there are handles to serve.

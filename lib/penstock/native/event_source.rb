@@ -78,7 +78,7 @@ module Penstock
         while busy? && EventDispatcher.serving?(self)
           sleep 0.002
           give_up = now + @budget unless progress == (progress = @progress)
-          return if now > give_up || (deadline && now > deadline)
+          return if now > give_up || (deadline && now > deadline) # M:close_waits_for_budget
         end
       end
 
@@ -169,7 +169,7 @@ module Penstock
       def run_listeners(event, worker)
         while (listener = @listeners[@index])
           worker.running(listener, event)
-          @index += 1
+          @index += 1 # M:next_listener_first
           notify(listener, event)
         end
         @progress += 1
@@ -180,8 +180,9 @@ module Penstock
         listener.notify(event)
       rescue SystemExit, SignalException
         raise
+      # M:listener_errors_rescued
       rescue Exception => e # rubocop:disable Lint/RescueException -- the thread serves other producers too
-        listener.failed(e, event, listeners_of("error.occurred"))
+        listener.failed(e, event, listeners_of("error.occurred")) # M:listener_errors_published
       end
 
       # Statistics of each client. The text begins with the name of the client.

@@ -60,8 +60,8 @@ module Penstock
           @seen = calls
           @seen_at = now
         elsif @reported != calls && now - @seen_at >= source.budget
-          @reported = calls
-          source.publish_slow(listener, event, now - @seen_at)
+          @reported = calls # M:slow_listener_named_once
+          source.publish_slow(listener, event, now - @seen_at) # M:slow_listener_published
         end
       end
     end

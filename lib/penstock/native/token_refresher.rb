@@ -65,6 +65,7 @@ module Penstock
         report(bearer, e, reason) unless closed?(e)
         raise if e.is_a?(SystemExit) || e.is_a?(SignalException)
       ensure
+        # M:token_always_answered
         bearer.oauthbearer_set_token_failure(reason) unless bearer.answered? # does nothing when the client is closed
       end
 

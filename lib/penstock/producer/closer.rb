@@ -36,7 +36,7 @@ module Penstock
 
         stuck = holds_a_lock?(trapped)
         limit = timeout && ((timeout * 1.1) + (status.active? ? 1 : 0.1))
-        await(start(timeout && (now + timeout), stuck, trapped, listening: EventDispatcher.here?), limit)
+        await(start(timeout && (now + timeout), stuck, trapped, listening: EventDispatcher.here?), limit) # M:close_from_listener
       end
 
       # See {Producer#disconnect}.
@@ -156,7 +156,7 @@ module Penstock
       def stop_accepting(deadline, stuck)
         waited = @internals.transactional? && !stuck && transactions.lock.acquire(deadline && [deadline - now, 0].max)
         status.closing!
-        connections.each { |connection| connection.slot&.close }
+        connections.each { |connection| connection.slot&.close } # M:close_closes_slots
         transactions.lock.release if waited
       end
 

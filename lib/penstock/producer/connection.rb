@@ -71,6 +71,7 @@ module Penstock
           @slot.handle(id, timeout_ms, serializer)
         end
         @slot.serve(self)
+        # M:late_slot_closed
         @slot.close unless @internals.status.active? # a closing thread may have read @slot before this thread set it
         handle
       end
@@ -78,7 +79,7 @@ module Penstock
       # Provides a working client for other Ractors, if the producer may have one.
       # @return [String, nil] why there is none
       def provide_client
-        @internals.publisher.replace_failed(self, @client) if @client
+        @internals.publisher.replace_failed(self, @client) if @client # M:main_ractor_replaces
         use
         exclusively { publish }
         nil
@@ -176,7 +177,7 @@ module Penstock
         end
         @lock.synchronize do
           slot = @slot
-          slot&.changing = true
+          slot&.changing = true # M:slot_changing
           yield
         ensure
           slot&.changing = false
@@ -199,7 +200,7 @@ module Penstock
 
       # The caller holds the lock.
       def publish
-        @slot.client = @client unless @slot.nil? || @slot.inherited?
+        @slot.client = @client unless @slot.nil? || @slot.inherited? # M:slot_gets_client
       end
 
       # Moves the counters of closed clients to @past. A client whose close was interrupted is still closing, and stays in @others

@@ -107,7 +107,7 @@ module Penstock
           @consumer.mark(@batch)
         else
           places = held_places
-          places = uncommitted(places) if undecided?
+          places = uncommitted(places) if undecided? # M:committed_places_skipped
           @consumer.__send__(:rewind_to, places, @batch.epoch, 5)
         end
         @batch = nil

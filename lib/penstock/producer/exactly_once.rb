@@ -29,8 +29,8 @@ module Penstock
         check(consumer, batch, offset_metadata)
         left = consumer.__send__(:transacted) { ConsumedBatch.new(consumer) }
         left.synchronize do
-          prepare(left)
-          left.settle
+          prepare(left) # M:producer_connects_first
+          left.settle # M:next_transaction_rewinds
           next unless left.take(batch, max, timeout)
 
           unless left.held?
@@ -38,9 +38,9 @@ module Penstock
             next false
           end
 
-          next false unless left.begun_as_committed?
+          next false unless left.begun_as_committed? # M:begins_at_committed
 
-          left.check_order
+          left.check_order # M:batch_order_checked
           transact(consumer, left, offset_metadata, &block)
         end
       end
@@ -93,15 +93,16 @@ module Penstock
         return false unless left.held?
 
         @runner.store_offsets(left.offsets(metadata), consumer)
-        left.held?
+        left.held? # M:lost_partitions_uncommitted
       rescue TransactionError => e
-        raise unless ConsumedBatch::REMOVED.include?(e.number)
+        raise unless ConsumedBatch::REMOVED.include?(e.number) # M:removed_member_retries
 
         false
       end
 
       # @param returned [Boolean] whether no error is raised
       def conclude(left, returned)
+        # M:abort_rewinds
         left.settle unless left.undecided? # the next transaction asks the cluster
       rescue ConsumerClosedError, ForkedError
         nil # a consumer that begins anew begins at the committed offsets

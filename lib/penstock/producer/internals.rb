@@ -48,7 +48,7 @@ module Penstock
 
       # @param producer [Producer]
       def initialize(producer)
-        RactorHandles.raise_in_other_ractors
+        RactorHandles.raise_in_other_ractors # M:main_ractor_only
         @producer = producer
         @status = Status.new.extend(StatusChanges)
         @tags = Tags.new

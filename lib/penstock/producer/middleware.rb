@@ -101,12 +101,15 @@ module Penstock
     def change
       first = @steps.empty?
       @lock.synchronize { @steps = yield(@steps).freeze }
-      tell_producers if first
+      tell_producers if first # M:middleware_refreshes_handles
       self
     end
 
     # Handles in other Ractors must not produce any more, also those of disconnected producers, which would connect again.
-    def tell_producers = ProducerRegistry.all.each { |known| known.ractor_handles.refresh if known.middleware.equal?(self) }
+    def tell_producers
+      all = ProducerRegistry.all # M:middleware_finds_disconnected
+      all.each { |known| known.ractor_handles.refresh if known.middleware.equal?(self) }
+    end
 
     def copy(message) = { **message, headers: message[:headers].dup }
 

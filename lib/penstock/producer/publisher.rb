@@ -41,7 +41,7 @@ module Penstock
       # See {Producer#around}.
       def around(hook, block)
         @hooks.add(hook, block) { @direct = false }
-        @internals.ractor_handles.refresh
+        @internals.ractor_handles.refresh # M:hook_refreshes_handles
       end
 
       # The first line is the fast path: without listeners, transactions, hooks and serializer, it makes as few method calls

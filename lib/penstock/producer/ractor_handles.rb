@@ -39,6 +39,7 @@ module Penstock
         connections = @internals.variants.connections
         return unless @internals.config && connections.any?(&:slot)
 
+        # M:refresh_serialized
         @refreshing.synchronize do # else an earlier check could overwrite this result later
           reason = unshareable_for_now
           @internals.variants.connections.each { |connection| connection.slot&.barred = reason }

@@ -25,7 +25,7 @@ module Penstock
     def may_go_on?(handles, *failed)
       retry_with_new_client?(*failed)
     rescue Error
-      raise if handles.empty?
+      raise if handles.empty? # M:close_keeps_sent_handles
 
       false
     end

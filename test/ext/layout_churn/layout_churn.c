@@ -41,7 +41,7 @@ static VALUE layout_define(VALUE self, VALUE names, VALUE barrier)
     struct layout *layout = layout_get(self);
     Check_Type(names, T_ARRAY);
     VALUE field_map = rb_hash_new();
-    if (RTEST(barrier)) RB_OBJ_WRITE(self, &layout->field_map, field_map);
+    if (RTEST(barrier)) RB_OBJ_WRITE(self, &layout->field_map, field_map); /* M:ffi_layout_barrier */
     else layout->field_map = field_map; /* the defect */
     for (long i = 0; i < RARRAY_LEN(names); i++) rb_hash_aset(layout->field_map, RARRAY_AREF(names, i), LONG2NUM(i * 8));
     return self;

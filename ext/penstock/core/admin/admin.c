@@ -62,7 +62,7 @@ static void admin_work(struct ps_polled *polled, int64_t now)
     if (!ps_rejection_due(rejection, now) || !ps_client_enter(&admin->client)) return;
     bool rejected = ps_rejection_give_up(rejection, admin->client.rk);
     ps_client_exit(&admin->client);
-    if (rejected) ps_admin_calls_end(admin, PS_ADMIN_REJECTED);
+    if (rejected) ps_admin_calls_end(admin, PS_ADMIN_REJECTED); /* M:rejection_ends_calls */
 }
 
 static const struct ps_polled_kind admin_polled_kind = {
@@ -119,6 +119,7 @@ void ps_admin_release(struct ps_admin *admin)
 {
     if (ps_client_inherited(&admin->client)) return;
     pthread_mutex_lock(&admin->client.lock);
+    /* M:stale_client_replaced */
     bool retires = --admin->users == 0 && admin->stale && atomic_load(&admin->client.state) == PS_OPEN;
     atomic_store(&admin->retired, retires); /* no user comes any more */
     pthread_mutex_unlock(&admin->client.lock);
@@ -159,7 +160,7 @@ static uint64_t admin_pending(const struct ps_client *client)
 static void admin_close(struct ps_client *client)
 {
     struct ps_admin *admin = (struct ps_admin *)client;
-    ps_admin_calls_end(admin, PS_ADMIN_CLOSED);
+    ps_admin_calls_end(admin, PS_ADMIN_CLOSED); /* M:close_ends_calls */
     ps_tokens_shut(&client->tokens);
     ps_client_await_calls(client);
     ps_client_await_long_calls(client);
@@ -173,7 +174,7 @@ static void admin_close(struct ps_client *client)
     rd_kafka_destroy_flags(client->rk, admin->settings.consumer ? RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE : 0);
     admin->polled.queue = NULL;
     client->rk = NULL;
-    ps_admin_calls_forget(admin);
+    ps_admin_calls_forget(admin); /* M:closed_calls_freed */
 }
 
 static const struct ps_client_kind admin_kind = {

@@ -67,7 +67,7 @@ struct ps_admin_call *ps_admin_call_begin(struct ps_admin *admin)
     ps_completion_init(&call->completion, &call->lock, 1);
     atomic_init(&call->refs, 2);
     pthread_mutex_lock(&admin->client.lock);
-    bool shut = admin->shut;
+    bool shut = admin->shut; /* M:no_call_after_close */
     if (!shut) list_add(admin, call);
     pthread_mutex_unlock(&admin->client.lock);
     if (!shut) return call;
@@ -84,9 +84,10 @@ void ps_admin_call_answer(struct ps_admin *admin, rd_kafka_event_t *event)
         return;
     }
     pthread_mutex_lock(&admin->client.lock);
-    bool wanted = !call->left && atomic_load(&call->end) == PS_ADMIN_WAITS;
+    bool wanted = !call->left && atomic_load(&call->end) == PS_ADMIN_WAITS; /* M:left_caller_answer_freed */
     if (wanted) {
         call->answer = event;
+        /* M:settled_call_retained */
         atomic_fetch_add(&call->refs, 1); /* the caller may take the answer, and leave, before it is settled below */
         atomic_store(&call->end, PS_ADMIN_ANSWERED);
     } else {
@@ -134,6 +135,7 @@ void ps_admin_call_leave(struct ps_admin *admin, struct ps_admin_call *call)
     bool entered = ps_client_enter(&admin->client);
     pthread_mutex_lock(&admin->client.lock);
     call->left = true;
+    /* M:unforgettable_request_replaces_client */
     if (call->coordinated && atomic_load(&call->end) != PS_ADMIN_ANSWERED) admin->stale = true;
     rd_kafka_event_t *answer = entered ? take_answer(admin, call) : NULL;
     pthread_mutex_unlock(&admin->client.lock);
@@ -170,7 +172,7 @@ void ps_admin_calls_discard(struct ps_admin *admin)
 {
     pthread_mutex_lock(&admin->client.lock);
     for (struct ps_admin_call *call = admin->calls; call; call = call->next) {
-        if (call->answer) ps_admin_answer_destroy(call->answer);
+        if (call->answer) ps_admin_answer_destroy(call->answer); /* M:closed_call_answer_freed */
         call->answer = NULL;
     }
     pthread_mutex_unlock(&admin->client.lock);

@@ -82,7 +82,7 @@ static rd_kafka_resp_err_t ask_offsets(struct ps_admin_job *job, int timeout_ms)
     mark(asked);
     rd_kafka_resp_err_t err = rd_kafka_offsets_for_times(rk, asked, timeout_ms);
     find_marked(asked);
-    if (any_leader_moved(asked, err)) find_leaders_again(rk, ps_remaining_ms(deadline_us));
+    if (any_leader_moved(asked, err)) find_leaders_again(rk, ps_remaining_ms(deadline_us)); /* M:moved_leaders_found */
     rd_kafka_topic_partition_list_destroy(err ? asked : job->list);
     if (!err) job->list = asked;
     return err;
@@ -127,7 +127,7 @@ static rd_kafka_resp_err_t ask_again_and_again(struct ps_admin_job *job)
         if (err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) usleep(AGAIN_US); /* librdkafka does not wait for one to come back */
         else if (!timed_out(err) || ps_now_us() < attempt_us) return err;
         else attempt_ms *= 2;
-        if (ps_now_us() >= deadline_us || !asks_on(job)) return RD_KAFKA_RESP_ERR__TIMED_OUT;
+        if (ps_now_us() >= deadline_us || !asks_on(job)) return RD_KAFKA_RESP_ERR__TIMED_OUT; /* M:close_ends_question */
     }
 }
 

@@ -31,7 +31,7 @@ static void write_line(const struct ps_log *log, int level, const char *facility
 {
     char line[1024], clean[2048];
     snprintf(line, sizeof(line), "[%s] %s: %s", log->name, facility, text);
-    ps_text_clean(clean, sizeof(clean), line, strlen(line), PS_TEXT_SHOWN);
+    ps_text_clean(clean, sizeof(clean), line, strlen(line), PS_TEXT_SHOWN); /* M:text_stderr */
     if (log->to_mailbox) ps_mailbox_post(log->address, level, clean);
     else fprintf(stderr, "penstock: %s\n", clean);
 }

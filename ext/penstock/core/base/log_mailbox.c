@@ -48,7 +48,7 @@ bool ps_mailbox_post(uint64_t address, int level, const char *text)
         memcpy(mail->text, text, size + 1);
     }
     pthread_mutex_lock(&mailbox->singleton.lock);
-    bool fits = mail && (mailbox->size < MAILBOX_LIMIT || level == PS_MAIL_LAST);
+    bool fits = mail && (mailbox->size < MAILBOX_LIMIT || level == PS_MAIL_LAST); /* M:log_lines_bounded */
     if (fits) {
         *mailbox->last = mail;
         mailbox->last = &mail->next;

@@ -65,7 +65,7 @@ static void in_child(void)
 
 void ps_fork_init(void)
 {
-    pthread_atfork(ps_random_before_fork, ps_random_after_fork, in_child);
+    pthread_atfork(ps_random_before_fork, ps_random_after_fork, in_child); /* M:forks_counted */
 }
 
 unsigned ps_generation(void)
@@ -109,7 +109,7 @@ int ps_thread_start(const char *name, void *(*body)(void *), void *arg)
     sigfillset(&all);
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* M:threads_block_signals */
     int failed = pthread_create(&thread, &attributes, thread_main, start);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);

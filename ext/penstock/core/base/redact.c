@@ -137,11 +137,11 @@ static void secret_hide_part(char *text, const char *word)
 
 void ps_redact(struct ps_redaction *redaction, char *text)
 {
-    pthread_mutex_lock(&redaction->lock);
+    pthread_mutex_lock(&redaction->lock); /* M:redaction_lock */
     for (size_t i = 0; i < PS_SECRETS; i++) {
         if (!redaction->words[i]) continue;
         secret_hide(text, redaction->words[i]);
-        secret_hide_part(text, redaction->words[i]);
+        secret_hide_part(text, redaction->words[i]); /* M:truncated_secret_hidden */
     }
     pthread_mutex_unlock(&redaction->lock);
     char *key = strstr(text, pem);

@@ -13,7 +13,7 @@ enum { CACHE_LINE = 64 }; /* the alignment that futex_word.c requires */
 void *ps_singleton_get(struct ps_singleton_kind *kind)
 {
     struct ps_singleton *found = atomic_load(&kind->current);
-    if (found && found->generation == ps_generation()) return found;
+    if (found && found->generation == ps_generation()) return found; /* M:fork_renews_singletons */
 
     size_t size = (kind->size + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
     struct ps_singleton *fresh = aligned_alloc(CACHE_LINE, size);

@@ -45,6 +45,7 @@ static unsigned code_point(const unsigned char *text, size_t size)
 /* True for C0, DEL and C1, marks that change the direction of text, and other line separators. */
 static bool steers(unsigned code)
 {
+    /* M:text_control_characters */
     return code < 0x20 || (code >= 0x7F && code <= 0x9F) || code == 0x061C || code == 0x200E || code == 0x200F ||
            (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
 }
@@ -93,7 +94,7 @@ size_t ps_text_clean(char *out, size_t room, const char *text, size_t size, enum
             taken = skip;
             from = replacement;
             length = 3;
-        } else if (use == PS_TEXT_SHOWN ? steers(code) : use == PS_TEXT_JSON && json.inside && code < 0x20) {
+        } else if (use == PS_TEXT_SHOWN ? steers(code) : use == PS_TEXT_JSON && json.inside && code < 0x20) { /* M:text_json */
             escape = escape_of(code, use);
             from = escape.text;
             length = escape.size;

@@ -94,7 +94,7 @@ static void log_cb(const rd_kafka_t *rk, int level, const char *facility, const 
  * librdkafka's thread, without a queue. */
 static bool logs_at_once(const struct ps_client *client)
 {
-    return client->kind->type == RD_KAFKA_CONSUMER || !client->settings->logs_to_mailbox;
+    return client->kind->type == RD_KAFKA_CONSUMER || !client->settings->logs_to_mailbox; /* M:consumer_log_queue */
 }
 
 static rd_kafka_conf_t *configure(struct ps_client *client)
@@ -149,6 +149,7 @@ static rd_kafka_t *client_make_rk(struct ps_client *client, char *errstr, size_t
     rd_kafka_t *rk = rd_kafka_new(client->kind->type, conf, errstr, errstr_size);
     if (rk) return rk;
     client->conf_leaked = intercepted;
+    /* M:rejected_conf_freed */
     if (!client->conf_leaked || rd_kafka_version() >= FREES_INTERCEPTORS_ONCE) rd_kafka_conf_destroy(conf);
     return NULL;
 }
@@ -279,7 +280,7 @@ void ps_client_note_error(struct ps_client *client, rd_kafka_resp_err_t err, con
 
 void ps_client_last_error(struct ps_client *client, char *text, size_t size)
 {
-    pthread_mutex_lock(&client->lock);
+    pthread_mutex_lock(&client->lock); /* M:last_error_lock */
     snprintf(text, size, "%s", client->last_error);
     pthread_mutex_unlock(&client->lock);
 }
@@ -294,7 +295,7 @@ void ps_client_log(struct ps_client *client, int level, const char *facility, co
 void ps_client_quote(struct ps_client *client, char *copy, size_t size, const char *text)
 {
     snprintf(copy, size, "%s", text);
-    ps_redact(&client->redaction, copy);
+    ps_redact(&client->redaction, copy); /* M:error_redacted */
 }
 
 rd_kafka_resp_err_t ps_client_fatal_error(struct ps_client *client, char *text, size_t size)
@@ -425,7 +426,7 @@ static bool leave_to_opener(struct ps_client *client)
 
 void ps_client_abandon(struct ps_client *client)
 {
-    if (ps_client_inherited(client)) return;
+    if (ps_client_inherited(client)) return; /* M:fork_closes_nothing */
     if (leave_to_opener(client)) return;
     struct ps_job *job = ps_client_close(client, client->settings->close_timeout_ms, "dropped without close");
     if (job) ps_job_unref(job);

@@ -56,7 +56,7 @@ void ps_dispatch(struct ps_events *events)
 {
     struct dispatch *dispatch = dispatch_get();
     pthread_mutex_lock(&dispatch->singleton.lock);
-    if (!events->ready && !events->served) {
+    if (!events->ready && !events->served) { /* M:one_publisher_at_a_time */
         ps_events_retain(events); /* until a turn finds it empty */
         dispatch_push(dispatch, events);
     }

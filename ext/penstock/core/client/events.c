@@ -197,7 +197,7 @@ void ps_events_append(struct ps_events *events, struct ps_event *first)
         next = event->next;
         event->next = NULL;
         queued++;
-        if (size >= events->limit && event->kind != PS_EVENT_CLOSED)
+        if (size >= events->limit && event->kind != PS_EVENT_CLOSED) /* M:events_bounded */
             victim = events->drop_newest ? event : drop_oldest(events);
         if (victim != event) {
             *events->last = event;

@@ -145,6 +145,7 @@ static void poller_take_ready(struct ps_poller *poller)
         stack = next;
     }
     while (queue) {
+        /* M:ready_next_read_first */
         struct ps_polled *next = queue->ready_next; /* read first: from the next line on it may be pushed again */
         atomic_store(&queue->ready, false);
         run_append(poller, queue);
@@ -162,6 +163,7 @@ static bool poller_drain(struct ps_polled *polled, int64_t deadline_us, const st
     while ((event = rd_kafka_queue_poll(polled->queue, 0))) {
         poller_count(&polled->poller->events);
         polled->kind->handle(polled, event);
+        /* M:watch_leaves_rest */
         if (waiter && atomic_load(&waiter->state) != PS_WAITING) return rd_kafka_queue_length(polled->queue) == 0;
         if (ps_now_us() >= deadline_us) return false;
     }
@@ -174,7 +176,7 @@ static bool poller_serve(struct ps_polled *polled, int64_t now, const struct ps_
 {
     atomic_store(&polled->retry_requested, false);
     int64_t slice_end_us = now + polled->max_time_us;
-    bool empty = poller_drain(polled, slice_end_us < deadline_us ? slice_end_us : deadline_us, waiter);
+    bool empty = poller_drain(polled, slice_end_us < deadline_us ? slice_end_us : deadline_us, waiter); /* M:watch_deadline */
     polled->kind->work(polled, now);
     return empty;
 }
@@ -184,7 +186,7 @@ static void poller_visit(struct ps_poller *poller, struct ps_polled *polled)
     polled->visited_us = ps_now_us();
     if (!ps_poller_borrow_or_retry(polled)) return;
     bool empty = poller_serve(polled, polled->visited_us, NULL, PS_FOREVER);
-    ps_poller_hand_back(polled);
+    ps_poller_hand_back(polled); /* M:poller_hands_back */
     if (empty) return;
     poller_count(&poller->slices_cut);
     run_append(poller, polled);

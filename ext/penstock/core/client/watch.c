@@ -20,7 +20,7 @@ bool ps_watch_begin(struct ps_polled *polled, struct ps_waiter *waiter)
     uint32_t none = PS_WATCH_NONE;
     waiter->watch = NULL;
     if (!ps_client_enter(polled->client)) return false;
-    if (!atomic_compare_exchange_strong(&polled->watch, &none, PS_WATCH_LOOKS)) {
+    if (!atomic_compare_exchange_strong(&polled->watch, &none, PS_WATCH_LOOKS)) { /* M:watch_one_thread */
         ps_client_exit(polled->client);
         return false;
     }
@@ -34,10 +34,10 @@ bool ps_watch_begin(struct ps_polled *polled, struct ps_waiter *waiter)
 void ps_watch_end(struct ps_polled *polled)
 {
     uint32_t word;
-    while ((word = atomic_load(&polled->watch)) == PS_WATCH_RUNG ||
+    while ((word = atomic_load(&polled->watch)) == PS_WATCH_RUNG || /* M:watch_end_loops */
            !atomic_compare_exchange_strong(&polled->watch, &word, PS_WATCH_NONE)) {
         atomic_store(&polled->watch, PS_WATCH_LOOKS);
-        ps_poller_push(polled);
+        ps_poller_push(polled); /* M:watch_end_pushes */
     }
     ps_client_exit(polled->client);
 }
@@ -46,9 +46,9 @@ void ps_watch_end(struct ps_polled *polled)
 static void watch_look(struct ps_polled *polled, const struct ps_waiter *waiter, int64_t deadline_us)
 {
     atomic_store(&polled->watch, PS_WATCH_LOOKS); /* before it looks at the queue: a later event rings again */
-    if (!ps_poller_borrow_or_retry(polled)) return;
+    if (!ps_poller_borrow_or_retry(polled)) return; /* M:watch_borrow_retries */
     ps_poller_serve(polled, waiter, deadline_us);
-    ps_poller_hand_back(polled);
+    ps_poller_hand_back(polled); /* M:watch_clears_first */
 }
 
 void ps_watch_sleep(struct ps_polled *polled, struct ps_waiter *waiter, int64_t deadline_us)

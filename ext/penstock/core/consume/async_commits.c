@@ -53,6 +53,7 @@ static rd_kafka_topic_partition_list_t *merge(rd_kafka_topic_partition_list_t *l
     if (!later || !earlier) return later ? later : earlier;
     for (int i = 0; i < earlier->cnt; i++) {
         const rd_kafka_topic_partition_t *place = &earlier->elems[i];
+        /* M:merged_commits_keep_places */
         if (!rd_kafka_topic_partition_list_find(later, place->topic, place->partition)) ps_copy_place(later, place);
     }
     rd_kafka_topic_partition_list_destroy(earlier);
@@ -138,7 +139,7 @@ static void wait_behind_all(struct ps_async_commits *commits, rd_kafka_topic_par
 {
     struct ps_commit_turn *last = commits->turns;
     while (last && last->next) last = last->next;
-    if (last) last->after = merge(list, last->after);
+    if (last) last->after = merge(list, last->after); /* M:async_commit_waits_behind */
     else commits->waiting = merge(list, commits->waiting);
 }
 
@@ -160,7 +161,7 @@ static struct ps_commit_turn *first_turn(const struct ps_async_commits *commits)
     struct ps_commit_turn *first = commits->turns;
     if (!first || !first->yields || commits->waiting || commits->on_their_way > 0) return first;
     if (!first->come_us) first->come_us = ps_now_us();
-    return ps_now_us() - first->come_us < LONGEST_TURN_US ? first : first->next;
+    return ps_now_us() - first->come_us < LONGEST_TURN_US ? first : first->next; /* M:turn_passes */
 }
 
 /* With the lock. Not while the turn that has passed the first one is used, nor before what waits behind the one that it passes. */
@@ -168,7 +169,7 @@ static bool is_next(const struct ps_async_commits *commits, const struct ps_comm
 {
     const struct ps_commit_turn *first = commits->turns;
     if (first == turn) return !turn->next || !turn->next->come;
-    return first_turn(commits) == turn && !first->after;
+    return first_turn(commits) == turn && !first->after; /* M:turn_keeps_order */
 }
 
 bool ps_commit_turn_has_come(struct ps_consumer *consumer, struct ps_commit_turn *turn)
@@ -224,7 +225,7 @@ static void answered(struct ps_consumer *consumer, rd_kafka_event_t *answer, boo
     struct ps_async_commits *commits = &consumer->async_commits;
     pthread_mutex_lock(&commits->lock);
     commits->on_their_way--;
-    bool again = open && to_be_repeated(consumer, answer);
+    bool again = open && to_be_repeated(consumer, answer); /* M:commit_repeated */
     bool stored_failed = open && commits->stored_sent && has_error(answer, 0) &&
                          rd_kafka_event_error(answer) != RD_KAFKA_RESP_ERR__NO_OFFSET;
     commits->attempts = again ? commits->attempts + 1 : 0;
@@ -259,7 +260,9 @@ static bool go_on(struct ps_consumer *consumer)
         commits->turns->after = NULL;
     }
     bool joins = ps_consumer_joins(consumer);
+    /* M:commits_coalesced */
     if (commits->on_their_way == 0 && !joins && ps_now_us() >= commits->again_us) send_waiting(consumer);
+    /* M:periodic_commits_wait */
     if (commits->on_their_way == 0 && !joins && !first && stored_is_due(commits)) send_stored(consumer);
     bool more = is_busy(commits) || atomic_load(&commits->stored_due_us);
     if (!more) {
@@ -308,7 +311,7 @@ static bool lets_close(struct ps_consumer *consumer, int64_t *begun_us)
     int64_t send_by_us = close_by_us == PS_FOREVER ? PS_FOREVER : *begun_us + (close_by_us - *begun_us) / 2;
     pthread_mutex_lock(&commits->lock);
     atomic_store(&commits->stored_due_us, 0);
-    bool lets = !any_waiting(commits) || now_us >= send_by_us;
+    bool lets = !any_waiting(commits) || now_us >= send_by_us; /* M:close_sends_commits */
     if (lets) take_all_waiting(commits);
     rd_kafka_topic_partition_list_t *late = lets ? commits->waiting : NULL;
     if (lets) commits->waiting = NULL;

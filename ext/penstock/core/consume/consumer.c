@@ -31,7 +31,7 @@ struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name, con
     struct ps_consumer *consumer = calloc(1, sizeof(*consumer));
     if (!consumer) return NULL;
     consumer->settings = *settings;
-    rd_kafka_conf_set_offset_commit_cb(conf, ps_commit_cb);
+    rd_kafka_conf_set_offset_commit_cb(conf, ps_commit_cb); /* M:async_commit_results */
     rd_kafka_conf_set_error_cb(conf, ps_partition_error_cb);
     if (!ps_ledger_init(&consumer->ledger)) {
         free(consumer);
@@ -164,7 +164,7 @@ void ps_consumer_log_error(struct ps_consumer *consumer, rd_kafka_resp_err_t err
  */
 static bool cooperative(struct ps_consumer *consumer, bool assigned)
 {
-    if (assigned && !consumer->leaving) {
+    if (assigned && !consumer->leaving) { /* M:leaving_skips_protocol */
         const char *protocol = rd_kafka_rebalance_protocol(consumer->client.rk);
         consumer->cooperative = protocol && strcmp(protocol, "COOPERATIVE") == 0;
     }
@@ -242,10 +242,10 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event)
     /* librdkafka commits the stored offsets of partitions when they are unassigned. */
     if (!assigned) {
         ps_consumer_store(consumer);
-        ps_consumer_resume_revoked(consumer, partitions);
+        ps_consumer_resume_revoked(consumer, partitions); /* M:revoked_partitions_resumed */
         ps_consumer_drop_messages(consumer, partitions);
         ps_ledger_revoked(&consumer->ledger, partitions); /* from here on, no thread adds a commit of them */
-        ps_async_commits_revoked(consumer, partitions);
+        ps_async_commits_revoked(consumer, partitions); /* M:revocation_sends_commits */
         ps_consumer_remove_assigned(consumer, partitions);
     } else {
         ps_consumer_add_assigned(consumer, partitions);
@@ -268,7 +268,7 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event)
     const char *failure = assigned ? "librdkafka did not start the assigned partitions"
                                    : "librdkafka did not stop the revoked partitions";
     if (err) ps_consumer_log_error(consumer, err, failure);
-    else if (assigned) pause_assigned(consumer, partitions);
+    else if (assigned) pause_assigned(consumer, partitions); /* M:listener_pauses_assigned */
     ps_increase(&consumer->counts.rebalances, 1);
     ps_news_add(&consumer->news, assigned ? PS_NEWS_ASSIGNED : PS_NEWS_REVOKED, err, consumer->lost, partitions, NULL);
 }
@@ -292,7 +292,7 @@ static bool in_work(struct ps_consumer *consumer, const rd_kafka_topic_partition
 
 bool ps_consumer_holds_back(struct ps_consumer *consumer)
 {
-    if (consumer->starts) return !atomic_load(&consumer->starts->done);
+    if (consumer->starts) return !atomic_load(&consumer->starts->done); /* M:starts_before_answer */
     int64_t until_us = atomic_load(&consumer->hold_until_us);
     if (until_us == 0) return false;
     const rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(consumer->answering);
@@ -329,7 +329,8 @@ static bool prepare_answer(struct ps_consumer *consumer, const rd_kafka_topic_pa
     consumer->listening = false;
     atomic_store(&consumer->hold_until_us, 0);
     if (chosen) consumer->chosen = ps_plain_copy(chosen);
-    if (assigned) return find_starts(consumer, partitions);
+    if (assigned) return find_starts(consumer, partitions); /* M:group_finds_starts */
+    /* M:revocation_takes_turn */
     return !consumer->lost && atomic_load(&consumer->client.state) == PS_OPEN && join_line(consumer);
 }
 
@@ -651,7 +652,7 @@ static void commit_processed(struct ps_consumer *consumer, struct ps_commit_turn
 {
     rd_kafka_queue_t *answers = rd_kafka_queue_new(consumer->client.rk);
     rd_kafka_event_t *answer = NULL;
-    ps_consumer_store(consumer);
+    ps_consumer_store(consumer); /* M:close_stores_processed */
     int64_t sent_us = ps_now_us();
     rd_kafka_resp_err_t err = commit_once(consumer, answers, begun_us, &answer);
     for (int i = 0; i < PS_COMMIT_ATTEMPTS && ps_commit_refused(consumer, err, sent_us); i++) {
@@ -673,7 +674,7 @@ static void end_commits(struct ps_consumer *consumer)
     struct ps_commit_turn turn = { 0 };
     int64_t begun_us = ps_now_us();
     ps_commit_turn_join(consumer, &turn); /* that of a revocation which no thread answers any more passes */
-    await_turn(consumer, &turn, begun_us);
+    await_turn(consumer, &turn, begun_us); /* M:close_takes_turn */
     if (consumer->settings.grouped && consumer->settings.commit_every_us) commit_processed(consumer, &turn, begun_us);
     ps_commit_turn_leave(consumer, &turn);
 }
@@ -693,10 +694,10 @@ static void consumer_close(struct ps_client *client)
     ps_client_await_calls(client);
     end_commits(consumer);
     ps_queues_silence(consumer);
-    answer_now(consumer); /* the listener still runs, and can no longer answer */
+    answer_now(consumer); /* the listener still runs, and can no longer answer */ /* M:close_answers_running_listener */
     if (consumer->held) serve_while_closing(consumer, consumer->held);
     consumer->held = NULL;
-    answer_waiting(consumer);
+    answer_waiting(consumer); /* M:close_answers_waiting_rebalance */
     ps_consumer_drop_taken(consumer);
     bool left_group = leave_group(consumer);
     ps_tokens_shut(&client->tokens);

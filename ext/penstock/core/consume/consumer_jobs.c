@@ -73,6 +73,7 @@ static bool send_commit(struct ps_consumer_job *query, rd_kafka_queue_t *answers
     bool waits = ps_consumer_joins(consumer);
     if (!waits) *lost = ps_consumer_drop_lost(consumer, query->list, query->epoch);
     if (!waits && (query->list->cnt > 0 || !*lost))
+        /* M:sync_commit_reported_once */
         *err = rd_kafka_commit_queue(consumer->client.rk, query->list, answers, ps_commit_cb, NULL);
     pthread_mutex_unlock(&consumer->taking);
     return !waits;
@@ -174,6 +175,7 @@ static bool find_moved_leaders(rd_kafka_t *rk, const rd_kafka_topic_partition_li
     const char *asked = "";
     for (int i = 0; i < list->cnt; i++) {
         const rd_kafka_topic_partition_t *place = &list->elems[i];
+        /* M:moved_leader_asked */
         if ((!ps_leader_moved(err) && !ps_leader_moved(place->err)) || strcmp(asked, place->topic) == 0) continue;
         ask_partitions(rk, asked = place->topic, ps_remaining_ms(deadline_us), ignored);
     }
@@ -399,7 +401,7 @@ static void consumer_seek(struct ps_consumer_job *query)
     int64_t deadline_us = ps_deadline_us(query->timeout_ms);
     for (int i = 0; i < query->list->cnt; i++) /* the program has asked the group, which has no offset */
         if (query->list->elems[i].offset == RD_KAFKA_OFFSET_INVALID) query->list->elems[i].offset = query->consumer->reset;
-    if (!find_starts(query)) {
+    if (!find_starts(query)) { /* M:seek_finds_starts */
         query->err = RD_KAFKA_RESP_ERR__DESTROY;
         return;
     }
@@ -409,7 +411,7 @@ static void consumer_seek(struct ps_consumer_job *query)
     rd_kafka_topic_partition_list_t *stored = rd_kafka_topic_partition_list_new(query->list->cnt);
     rd_kafka_topic_partition_list_t *moved = rd_kafka_topic_partition_list_new(query->list->cnt);
     pthread_mutex_lock(&consumer->taking); /* no thread takes a message from before, or answers a rebalance, meanwhile */
-    if (rewind) keep_held(query);
+    if (rewind) keep_held(query); /* M:rewind_keeps_held */
     if (query->list->cnt > 0) job_take_error(query, rd_kafka_seek_partitions(consumer->client.rk, query->list, timeout_ms));
     for (int i = 0; !query->err && i < query->list->cnt; i++) {
         const rd_kafka_topic_partition_t *place = &query->list->elems[i];
@@ -419,6 +421,7 @@ static void consumer_seek(struct ps_consumer_job *query)
         else ps_ledger_seek(&consumer->ledger, place->topic, place->partition, place->offset, back);
         if (back) ps_copy_place(stored, place);
     }
+    /* M:rewound_offset_stored */
     if (stored->cnt > 0 && consumer->settings.grouped) rd_kafka_offsets_store(consumer->client.rk, stored);
     ps_consumer_drop_messages(consumer, moved);
     pthread_mutex_unlock(&consumer->taking);
@@ -434,7 +437,7 @@ static void consumer_seek(struct ps_consumer_job *query)
  * then sends requests to the main thread, one every STEP_US. Each answer comes after the main thread's earlier work. Three
  * requests were enough with 2.0.2, and almost always with 2.14.
  */
-enum { STEPS_OF_STOPPING = 10, STEP_US = 1000 };
+enum { STEPS_OF_STOPPING = 10, STEP_US = 1000 }; /* M:stopped_before_assigned */
 
 /* Waits until the main thread has done its earlier work. False: no partition is assigned. */
 static bool assigns_partitions(rd_kafka_t *rk)
@@ -452,14 +455,14 @@ static rd_kafka_resp_err_t consumer_assign(struct ps_consumer_job *query)
     rd_kafka_t *rk = consumer->client.rk;
     const rd_kafka_topic_partition_list_t *list = query->list && query->list->cnt > 0 ? query->list : NULL;
     struct ps_commit_turn turn = { 0 };
-    if (list && !find_starts(query)) return RD_KAFKA_RESP_ERR__DESTROY;
+    if (list && !find_starts(query)) return RD_KAFKA_RESP_ERR__DESTROY; /* M:assignment_finds_starts */
     pthread_mutex_lock(&consumer->assigning);
     bool stops_partitions = assigns_partitions(rk);
     ps_commit_turn_join(consumer, &turn);
-    await_turn(query, &turn, ps_now_us() + PS_LONGEST_TURN_US);
+    await_turn(query, &turn, ps_now_us() + PS_LONGEST_TURN_US); /* M:assignment_takes_turn */
     pthread_mutex_lock(&consumer->taking); /* no thread takes messages of the earlier assignment after the ledger was cleared */
     ps_consumer_store(consumer);
-    ps_consumer_resume_revoked(consumer, NULL);
+    ps_consumer_resume_revoked(consumer, NULL); /* M:reassigned_partitions_resumed */
     ps_consumer_drop_messages(consumer, NULL);
     ps_ledger_clear(&consumer->ledger);
     ps_consumer_forward(consumer, list);
@@ -507,6 +510,7 @@ static void consumer_pause(struct ps_consumer_job *query, bool paused)
         else if (ps_ledger_pause(ledger, place->topic, place->partition, paused))
             rd_kafka_topic_partition_list_add(changed, place->topic, place->partition);
     }
+    /* M:paused_messages_set_aside */
     if (paused && !ps_consumer_set_aside(consumer, changed)) query->err = RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE;
     else if (paused) query->err = rd_kafka_pause_partitions(consumer->client.rk, changed);
     else query->err = rd_kafka_resume_partitions(consumer->client.rk, changed);

@@ -75,7 +75,7 @@ static void *grow(void *old, bool own, size_t old_size, size_t used, size_t *siz
 {
     void *block = ps_block_new(size);
     if (!block) return NULL;
-    if (used) memcpy(block, old, used);
+    if (used) memcpy(block, old, used); /* M:grown_batch_keeps_bytes */
     if (own) ps_block_free(old, old_size);
     return block;
 }
@@ -112,7 +112,7 @@ static bool grow_bytes(struct ps_fetched *fetched, size_t more)
 static bool make_room(struct ps_fetched *fetched, size_t size)
 {
     if (fetched->count == fetched->room && !grow_records(fetched)) return false;
-    return size <= fetched->capacity - fetched->used || grow_bytes(fetched, size);
+    return size <= fetched->capacity - fetched->used || grow_bytes(fetched, size); /* M:batch_bytes_grow */
 }
 
 static bool grow_topics(struct ps_fetched *fetched)
@@ -208,7 +208,7 @@ static int32_t native_header(const rd_kafka_headers_t *list, size_t i, const cha
 {
     size_t size = 0;
     if (rd_kafka_header_get_all(list, i, name, value, &size)) *value = NULL;
-    return *value ? (int32_t)size : -1;
+    return *value ? (int32_t)size : -1; /* M:nil_header_values */
 }
 
 static struct native_headers measure_headers(const rd_kafka_headers_t *list)
@@ -254,7 +254,7 @@ bool ps_fetched_copy(struct ps_fetched *fetched, const rd_kafka_message_t *messa
     record->leader_epoch = rd_kafka_message_leader_epoch(message);
 #endif
     record->has_key = message->key != NULL;
-    record->has_payload = message->payload != NULL;
+    record->has_payload = message->payload != NULL; /* M:nil_payloads */
     record->key_size = (uint32_t)message->key_len;
     record->payload_size = (uint32_t)message->len;
     record->headers = (uint32_t)headers.count;
@@ -269,7 +269,7 @@ bool ps_fetched_copy(struct ps_fetched *fetched, const rd_kafka_message_t *messa
 
 bool ps_fetched_read(struct ps_fetched *fetched)
 {
-    if (!(atomic_fetch_add(&fetched->readers, 1) & RELEASED)) return true;
+    if (!(atomic_fetch_add(&fetched->readers, 1) & RELEASED)) return true; /* M:released_bytes_refused */
     ps_fetched_done(fetched);
     return false;
 }
@@ -291,7 +291,7 @@ void ps_fetched_done(struct ps_fetched *fetched)
 void ps_fetched_release(struct ps_fetched *fetched)
 {
     atomic_fetch_or(&fetched->readers, RELEASED);
-    free_if_last(fetched);
+    free_if_last(fetched); /* M:release_waits_for_readers */
 }
 
 size_t ps_fetched_size(const struct ps_fetched *fetched)

@@ -82,6 +82,7 @@ bool ps_joining_watch(struct ps_consumer *consumer, rd_kafka_conf_t *conf)
 
 bool ps_consumer_joins(const struct ps_consumer *consumer)
 {
+    /* M:joining_holds_commits */
     return atomic_load(&consumer->counts.assigned) > 0 && ps_now_us() < atomic_load(&consumer->joining_until_us);
 }
 

@@ -186,7 +186,7 @@ void ps_ledger_revoked(struct ps_ledger *ledger, const rd_kafka_topic_partition_
     pthread_mutex_lock(&ledger->lock);
     for (int i = 0; i < list->cnt; i++) {
         struct ps_place **link = find(ledger, list->elems[i].topic, list->elems[i].partition);
-        if (*link) remove_place(ledger, link);
+        if (*link) remove_place(ledger, link); /* M:revoked_places_removed */
     }
     ledger->epoch = ps_ledger_new_epoch();
     pthread_mutex_unlock(&ledger->lock);
@@ -258,6 +258,7 @@ bool ps_ledger_repeated(struct ps_ledger *ledger, const char *topic, int32_t par
 /* What was taken in this epoch is still the program's to process. */
 static bool held(const struct ps_place *place, int64_t offset, uint64_t epoch)
 {
+    /* M:rewound_messages_markable */
     return !epoch || epoch >= place->since || (epoch >= place->assigned && offset < place->kept);
 }
 
@@ -367,7 +368,7 @@ static struct range *new_range(struct ps_ledger *ledger)
 static bool hand_out(struct ps_ledger *ledger, struct ps_place *place, int64_t offset, int32_t leader_epoch, uint64_t owner)
 {
     struct range *range = place->last;
-    if (!range || range->owner != owner || !is_open(range) || range->to > offset) {
+    if (!range || range->owner != owner || !is_open(range) || range->to > offset) { /* M:ranges_have_one_owner */
         if (!(range = new_range(ledger))) return false;
         range->place = place;
         range->owner = owner;
@@ -425,7 +426,7 @@ bool ps_ledger_handed_out_all(struct ps_ledger *ledger, struct ps_fetched *fetch
 static void advance(struct ps_ledger *ledger, struct ps_place *place)
 {
     struct range *range;
-    while ((range = place->first) && !is_open(range)) {
+    while ((range = place->first) && !is_open(range)) { /* M:open_range_stops_progress */
         place->processed = range->to;
         place->leader_epoch = range->leader_epoch;
         if (!(place->first = range->next)) place->last = NULL;
@@ -456,12 +457,12 @@ void ps_ledger_seek(struct ps_ledger *ledger, const char *topic, int32_t partiti
     pthread_mutex_lock(&ledger->lock);
     struct ps_place *place = find_or_add(ledger, topic, partition);
     if (place) {
-        drop_ranges(ledger, place);
+        drop_ranges(ledger, place); /* M:seek_forgets_ranges */
         place->position = place->processed = place->kept = place->end = -1;
         set_repeating(ledger, place, false);
-        place->begin = offset;
+        place->begin = offset; /* M:seek_sets_begin */
         place->chosen = true;
-        if (rewinds) place->stored = offset;
+        if (rewinds) place->stored = offset; /* M:rewound_offset_known */
         place->since = ledger->epoch = ps_ledger_new_epoch();
     }
     pthread_mutex_unlock(&ledger->lock);
@@ -496,8 +497,8 @@ void ps_ledger_rewind(struct ps_ledger *ledger, const char *topic, int32_t parti
             }
         }
         *link = NULL;
-        if (place->since == place->assigned || place->kept > offset) place->kept = offset;
-        if (place->processed > offset) place->processed = offset;
+        if (place->since == place->assigned || place->kept > offset) place->kept = offset; /* M:rewind_keeps_earlier */
+        if (place->processed > offset) place->processed = offset; /* M:rewind_lowers_processed */
         place->position = place->begin = offset;
         place->end = -1;
         place->since = ledger->epoch = ps_ledger_new_epoch();
@@ -526,7 +527,7 @@ void ps_ledger_finish(struct ps_ledger *ledger, uint64_t owner)
     pthread_mutex_lock(&ledger->lock);
     for (struct range *range = ledger->open; range; range = next) {
         next = range->open_next;
-        if (owner && range->owner != owner) continue;
+        if (owner && range->owner != owner) continue; /* M:poll_marks_own_ranges */
         struct ps_place *place = range->place;
         mark_range(ledger, range, range->to, range->last_leader_epoch);
         /* Frees only ranges of this partition that are marked, so not `next`, which is open. */
@@ -556,13 +557,13 @@ bool ps_ledger_mark(struct ps_ledger *ledger, const char *topic, int32_t partiti
 {
     pthread_mutex_lock(&ledger->lock);
     struct ps_place *place = *find(ledger, topic, partition);
-    bool current = place && held(place, offset, epoch) && offset < place->position;
+    bool current = place && held(place, offset, epoch) && offset < place->position; /* M:mark_checks_epoch */
     if (current) {
         uint64_t owner = 0; /* of the message; 0 if it was marked completely before */
         for (struct range *range = place->first; range && range->from <= offset; range = range->next)
             if (offset < range->to) owner = range->owner;
         for (struct range *range = place->first; range && range->from <= offset; range = range->next)
-            if (range->owner == owner) mark_range(ledger, range, offset + 1, leader_epoch);
+            if (range->owner == owner) mark_range(ledger, range, offset + 1, leader_epoch); /* M:mark_keeps_to_owner */
         advance(ledger, place);
     }
     pthread_mutex_unlock(&ledger->lock);

@@ -268,7 +268,7 @@ bool ps_consumer_set_aside(struct ps_consumer *consumer, const rd_kafka_topic_pa
         if (is_of(message, partitions)) grown[moved++] = message;
         else consumer->taken[left++] = message;
     }
-    for (int i = 0; i < consumer->aside_count; i++) grown[moved++] = consumer->aside[i];
+    for (int i = 0; i < consumer->aside_count; i++) grown[moved++] = consumer->aside[i]; /* M:aside_keeps_earlier */
     free(consumer->aside);
     consumer->aside = grown;
     consumer->aside_count = moved;
@@ -302,7 +302,7 @@ int ps_consumer_take_messages(struct ps_consumer *consumer, size_t most)
 {
     if (consumer->taken_count > 0) return consumer->taken_count;
     if (most > PS_MOST_TAKEN) most = PS_MOST_TAKEN;
-    if (consumer->aside_due) consumer->taken_count = take_aside(consumer, (int)most);
+    if (consumer->aside_due) consumer->taken_count = take_aside(consumer, (int)most); /* M:aside_messages_resumed */
     if (consumer->taken_count > 0) return consumer->taken_count;
     return consumer->taken_count = most > 1 && consumer->takes_batches ? take_batch(consumer, most) : take_singly(consumer, most);
 }
@@ -320,8 +320,8 @@ static int drop_of(rd_kafka_message_t **messages, int count, const rd_kafka_topi
 
 void ps_consumer_drop_messages(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
 {
-    consumer->taken_count = drop_of(consumer->taken, consumer->taken_count, partitions);
-    consumer->aside_count = drop_of(consumer->aside, consumer->aside_count, partitions);
+    consumer->taken_count = drop_of(consumer->taken, consumer->taken_count, partitions); /* M:seek_drops_taken */
+    consumer->aside_count = drop_of(consumer->aside, consumer->aside_count, partitions); /* M:seek_drops_aside */
 }
 
 void ps_consumer_drop_taken(struct ps_consumer *consumer)

@@ -23,7 +23,7 @@ static void chunk_unref(struct ps_chunk *chunk, uint32_t count)
         free(chunk->deliveries[i].partition_key);
         free(chunk->deliveries[i].reason);
     }
-    if (!allocated_with_batch(chunk)) free(chunk);
+    if (!allocated_with_batch(chunk)) free(chunk); /* M:chunk_freed */
     if (atomic_fetch_sub(&batch->refs, 1) != 1) return;
     ps_client_unref(&batch->producer->client);
     free(batch);
@@ -153,6 +153,7 @@ static void read_result(struct ps_delivery *delivery, const rd_kafka_message_t *
     delivery->latency_us = now - produced_us; /* rd_kafka_message_latency would read the clock for each */
     delivery->err = message->err;
     delivery->status = rd_kafka_message_status(message);
+    /* M:fatal_error_kept */
     if (message->err && (read_fatal_error(delivery) || read_rejection(delivery, message->err, produced_us))) return;
 #ifdef HAVE_RD_KAFKA_MESSAGE_PRODUCE_ERRSTR
     const char *reason = message->err ? rd_kafka_message_produce_errstr(message) : NULL;
@@ -240,7 +241,7 @@ static void link_event(struct ps_event ***last, struct ps_delivery *delivery)
 void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_err_t err)
 {
     struct ps_producer *producer = batch->producer;
-    if (ps_client_inherited(&producer->client)) return;
+    if (ps_client_inherited(&producer->client)) return; /* M:fork_frees_nothing */
     bool unreachable = err == ps_rejection_code(PS_UNREACHABLE);
     bool has_handles = unreachable || err == RD_KAFKA_RESP_ERR__QUEUE_FULL; /* else the produce call raises the error */
     char text[512];
@@ -343,7 +344,7 @@ void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event)
             failed += fails;
         } while (first && ((struct ps_delivery *)first)->chunk == chunk);
         if (failed) atomic_fetch_add(&chunk->batch->failed, failed);
-        ps_completion_settle(&chunk->batch->completion, count);
+        ps_completion_settle(&chunk->batch->completion, count); /* M:chunk_unref_last */
         chunk_unref(chunk, count); /* last: it may free the batch, and the `settled` that a linked waiter reads */
     }
     ps_space_freed(&producer->space, freed);

@@ -55,7 +55,7 @@ static bool flush_for(struct ps_producer *producer, int ms)
     measure(producer);
     bool shared = flusher->per_linger >= SEVERAL;
     uint64_t before = atomic_load(&producer->requests);
-    if (shared && before < flusher->shared_from) return false;
+    if (shared && before < flusher->shared_from) return false; /* M:flusher_keeps_batches */
     bool all_settled = rd_kafka_flush(producer->client.rk, shared ? SHARED_FLUSH_MS : ms) == RD_KAFKA_RESP_ERR_NO_ERROR;
     uint64_t after = atomic_load(&producer->requests);
     uint64_t sent = after > before ? after - before : 1; /* a request may be counted just after the flush */

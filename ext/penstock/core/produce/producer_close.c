@@ -78,7 +78,7 @@ void ps_producer_close(struct ps_client *client)
 {
     struct ps_producer *producer = (struct ps_producer *)client;
     ps_space_freed(&producer->space, UINT32_MAX); /* waiting calls find the client closed */
-    ps_flusher_end(producer);
+    ps_flusher_end(producer); /* M:flusher_ends */
     settle_everything(producer);
     ps_tokens_shut(&client->tokens);
     ps_client_await_calls(client); /* a metadata request may take some seconds */

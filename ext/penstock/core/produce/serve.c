@@ -42,6 +42,7 @@ static void producer_handle(struct ps_polled *polled, rd_kafka_event_t *event)
         return;
     case RD_KAFKA_EVENT_LOG: handle_log(producer, event); break;
     case RD_KAFKA_EVENT_ERROR: handle_error(producer, event); break;
+    /* M:unheard_statistics_freed */
     case RD_KAFKA_EVENT_STATS: ps_events_statistics(producer->events, &producer->client, rd_kafka_event_stats(event)); break;
     default: break; /* the result of first_message.c's request */
     }
@@ -81,7 +82,7 @@ static void producer_work(struct ps_polled *polled, int64_t now)
     struct ps_producer *producer = ps_polled_producer(polled);
     if (ps_rejection_due(&producer->client.rejection, now)) give_up_if_rejected(producer, ps_now_us());
     if (ps_unnoticed_due(producer, now)) ps_unnoticed_log(producer);
-    if (ps_space_stuck(&producer->space, now)) ps_space_unstick(&producer->space);
+    if (ps_space_stuck(&producer->space, now)) ps_space_unstick(&producer->space); /* M:space_stuck_turn */
 }
 
 const struct ps_polled_kind ps_producer_polled_kind = {

@@ -47,7 +47,7 @@ void ps_slot_unref(struct ps_slot *slot)
 void ps_slot_put(struct ps_slot *slot, struct ps_producer *producer, const struct ps_limits *terms)
 {
     if (inherited(slot)) return;
-    if (producer) ps_client_retain(&producer->client);
+    if (producer) ps_client_retain(&producer->client); /* M:slot_retains */
     pthread_mutex_lock(&slot->lock);
     struct ps_producer *before = slot->producer;
     slot->producer = producer;
@@ -99,7 +99,7 @@ uint64_t ps_slot_question(struct ps_slot *slot, bool *over)
     if (inherited(slot)) return 0;
     pthread_mutex_lock(&slot->lock);
     uint64_t question = slot->asked > slot->answered ? slot->asked : 0;
-    *over = slot->closed || slot->handles == 0;
+    *over = slot->closed || slot->handles == 0; /* M:slot_asks_over */
     if (*over) slot->attended = false; /* the Ruby thread ends; the thread that makes the next handle starts it again */
     pthread_mutex_unlock(&slot->lock);
     return question;
@@ -108,7 +108,7 @@ uint64_t ps_slot_question(struct ps_slot *slot, bool *over)
 void ps_slot_answer(struct ps_slot *slot, uint64_t question, const char *trouble)
 {
     if (inherited(slot)) return;
-    pthread_mutex_lock(&slot->lock);
+    pthread_mutex_lock(&slot->lock); /* M:slot_answer_lock */
     slot->answered = question;
     snprintf(slot->trouble, sizeof(slot->trouble), "%s", trouble);
     pthread_mutex_unlock(&slot->lock);
@@ -132,14 +132,14 @@ void ps_slot_handle_gone(struct ps_slot *slot)
         pthread_mutex_lock(&slot->lock);
         bool last = --slot->handles == 0;
         pthread_mutex_unlock(&slot->lock);
-        if (last) ps_bell_ring(&slot->asks);
+        if (last) ps_bell_ring(&slot->asks); /* M:last_handle_rings */
     }
     ps_slot_unref(slot);
 }
 
 enum ps_slot_state ps_slot_enter(struct ps_slot *slot, struct ps_limits *terms, char *why, size_t why_size)
 {
-    if (inherited(slot)) return PS_SLOT_FORKED;
+    if (inherited(slot)) return PS_SLOT_FORKED; /* M:slot_fork_checked */
     pthread_mutex_lock(&slot->lock);
     enum ps_slot_state state = slot->closed ? PS_SLOT_CLOSED : *slot->why ? PS_SLOT_BARRED : PS_SLOT_OPEN;
     if (state == PS_SLOT_BARRED) snprintf(why, why_size, "%s", slot->why);
@@ -153,7 +153,7 @@ struct ps_producer *ps_slot_take(struct ps_slot *slot)
     if (inherited(slot)) return NULL;
     pthread_mutex_lock(&slot->lock);
     struct ps_producer *producer = slot->closed || *slot->why ? NULL : slot->producer;
-    if (producer) ps_client_retain(&producer->client);
+    if (producer) ps_client_retain(&producer->client); /* M:slot_call_retains */
     pthread_mutex_unlock(&slot->lock);
     return producer;
 }

@@ -104,7 +104,7 @@ static void give_due_turns(struct ps_space *space)
         space->due -= space->first->want < space->due ? space->first->want : space->due;
         give_turn(space, space->first);
     }
-    if (active_turns(space) == 0 && space->first) give_turn(space, space->first);
+    if (active_turns(space) == 0 && space->first) give_turn(space, space->first); /* M:space_turns_go_on */
     if (!space->first) space->due = 0;
 }
 
@@ -148,7 +148,7 @@ bool ps_place_try(struct ps_place *place)
 {
     struct ps_space *space = &place->producer->space;
     pthread_mutex_lock(&space->lock);
-    bool is_next = !space->first || space->first->ticket > place->ticket;
+    bool is_next = !space->first || space->first->ticket > place->ticket; /* M:space_first_waiter */
     place->freed = space->freed;
     space->slow = ps_now_us() - place->turn_us > SLOW_US;
     if (!is_next) return_to_line(space, place);
@@ -161,7 +161,7 @@ bool ps_place_full(struct ps_place *place)
 {
     struct ps_space *space = &place->producer->space;
     pthread_mutex_lock(&space->lock);
-    bool again = space->freed != place->freed;
+    bool again = space->freed != place->freed; /* M:space_freed_noticed */
     place->freed = space->freed;
     if (!again) {
         space->due = 0;
@@ -177,7 +177,7 @@ static void place_leave(struct ps_space *space, struct ps_place *place, bool use
     if (had_turn) end_turn(space);
     else list_remove(space, place);
     atomic_fetch_sub(&space->present, 1);
-    if (had_turn && !used) space->due++;
+    if (had_turn && !used) space->due++; /* M:space_turn_passed_on */
     if (had_turn || first) give_due_turns(space);
 }
 

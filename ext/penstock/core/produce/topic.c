@@ -71,7 +71,7 @@ static struct ps_topic *topic_make(struct ps_producer *producer, const char *nam
     ps_partitioner_set(conf, topic, producer->settings.sticky_ms);
     topic->rkt = rd_kafka_topic_new(producer->client.rk, topic->name, conf); /* owns conf, even if it fails */
     if (topic->rkt) return topic;
-    free(topic);
+    free(topic); /* M:topic_conf_freed_once */
     return NULL;
 }
 
@@ -99,7 +99,7 @@ static struct ps_topic *look_up(struct ps_topics *topics, const char *name, size
 
 struct ps_topic *ps_producer_known_topic(struct ps_producer *producer, const char *name, size_t length)
 {
-    return look_up(&producer->topics, name, length, hash_of(name, length));
+    return look_up(&producer->topics, name, length, hash_of(name, length)); /* M:topic_lookup_lock_free */
 }
 
 struct ps_topic *ps_producer_topic(struct ps_producer *producer, const char *name, size_t length)

@@ -130,7 +130,7 @@ static int next_slice_ms(const struct ps_transaction_job *job)
 {
     int remaining_ms = ps_remaining_ms(job->deadline_us);
     if (remaining_ms > SLICE_MS + LEAST_MS) return SLICE_MS;
-    return remaining_ms > LEAST_MS ? remaining_ms : LEAST_MS;
+    return remaining_ms > LEAST_MS ? remaining_ms : LEAST_MS; /* M:transaction_least_time */
 }
 
 /* Runs until the deadline. Offsets are sent in one slice: librdkafka cannot resume that, and would send them again. */
@@ -291,7 +291,7 @@ static void transaction_run(struct ps_job *base)
 static void transaction_release(struct ps_job *base)
 {
     struct ps_transaction_job *job = (struct ps_transaction_job *)base;
-    if (job->offsets) rd_kafka_topic_partition_list_destroy(job->offsets);
+    if (job->offsets) rd_kafka_topic_partition_list_destroy(job->offsets); /* M:transaction_offsets_freed */
     if (job->group) rd_kafka_consumer_group_metadata_destroy(job->group);
     ps_client_unref(&job->producer->client);
     free(job);

@@ -58,7 +58,7 @@ uint32_t ps_waiter_sleep(struct ps_waiter *waiter, int64_t deadline_us)
 static void watch_nudge(_Atomic uint32_t *watch)
 {
     uint32_t sleeps = PS_WATCH_SLEEPS;
-    if (atomic_compare_exchange_strong(watch, &sleeps, PS_WATCH_LOOKS)) ps_word_wake(watch);
+    if (atomic_compare_exchange_strong(watch, &sleeps, PS_WATCH_LOOKS)) ps_word_wake(watch); /* M:watch_interrupt_wakes */
 }
 
 static void waiter_wake(struct ps_waiter *waiter)
@@ -128,7 +128,7 @@ static void waiter_finish(struct ps_waiter *waiter)
 
 static void wake_satisfied(struct ps_completion *completion)
 {
-    pthread_mutex_lock(completion->lock);
+    pthread_mutex_lock(completion->lock); /* M:waiters_lock */
     for (struct ps_waiter *waiter = completion->waiters, *next; waiter; waiter = next) {
         next = waiter->next;
         if (!satisfied(waiter, completion)) continue;

@@ -302,12 +302,6 @@ class ConsumerOffsetsTest < ConsumerTestCase
 
   REFUSED = %i[offset_metadata_too_large group_authorization_failed topic_authorization_failed invalid_group_id].freeze
 
-  # @return [Integer] requests that librdkafka has sent
-  def sent_commits(one)
-    brokers = (one.statistics || {}).fetch("brokers", {}).values
-    brokers.sum { |broker| broker.dig("req", "OffsetCommit") || 0 }
-  end
-
   def failed_commits = @log.string.scan("not committed").size
 
   def test_asynchronous_commits_are_coalesced

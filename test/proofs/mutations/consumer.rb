@@ -107,6 +107,12 @@ Mutation.area("starts", test: "test/consumer_defects_test.rb") do
           only: "test_34_the_last_commit_before_an_assignment_is_not_overtaken_by_an_earlier_one"
   without :turn_passes, "a revocation's turn passes",
           by: "return first;", only: "test_34_a_commit_between_the_listener_and_the_answer_succeeds"
+  without :commit_waits_for_async, "a commit waits for one that no caller waits for",
+          sub: { "!commits->waiting && commits->on_their_way == 0 && " => "" },
+          only: "test_34_a_commit_that_is_repeated_does_not_overtake_a_later_one"
+  without :commit_waits_for_threads, "a commit waits for one of another thread",
+          sub: { "idle && is_next(commits, turn)" => "idle" },
+          only: "test_34_a_commit_of_another_thread_that_is_repeated_does_not_overtake_a_later_one"
   without :turn_keeps_order, "a commit that passes a revocation does not pass what waits behind it",
           sub: { " && !first->after" => "" }, only: "test_34_a_commit_that_passes_a_revocation_does_not_pass_earlier_commits"
   without :starts_before_answer, "an assignment without a listener is not answered before",

@@ -176,8 +176,9 @@ bool ps_commit_turn_has_come(struct ps_consumer *consumer, struct ps_commit_turn
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     pthread_mutex_lock(&commits->lock);
+    /* M:commit_waits_for_async */
     bool idle = !commits->waiting && commits->on_their_way == 0 && !ps_consumer_joins(consumer);
-    turn->come = idle && is_next(commits, turn);
+    turn->come = idle && is_next(commits, turn); /* M:commit_waits_for_threads */
     bool has_come = turn->come;
     pthread_mutex_unlock(&commits->lock);
     return has_come;

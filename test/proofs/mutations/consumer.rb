@@ -80,9 +80,6 @@ Mutation.area("offsets", test: "test/consumer_offsets_test.rb") do
   without :commit_repeated, "an asynchronous commit is repeated for a new epoch",
           sub: { "open && " => "false && open && " },
           only: "test_an_asynchronous_commit_is_repeated_if_the_member_has_a_new_epoch"
-  without :close_sends_commits, "a close sends what waits", by: "bool lets = true;", only: "test_a_close_sends_what_waits"
-  without :revocation_sends_commits, "what waits is sent before a revocation",
-          only: "test_what_waits_is_sent_before_partitions_are_given_up"
 end
 
 Mutation.area("offsets", test: "test/consumer_defects_test.rb") do

@@ -312,7 +312,7 @@ static bool lets_close(struct ps_consumer *consumer, int64_t *begun_us)
     int64_t send_by_us = close_by_us == PS_FOREVER ? PS_FOREVER : *begun_us + (close_by_us - *begun_us) / 2;
     pthread_mutex_lock(&commits->lock);
     atomic_store(&commits->stored_due_us, 0);
-    bool lets = !any_waiting(commits) || now_us >= send_by_us; /* M:close_sends_commits */
+    bool lets = !any_waiting(commits) || now_us >= send_by_us;
     if (lets) take_all_waiting(commits);
     rd_kafka_topic_partition_list_t *late = lets ? commits->waiting : NULL;
     if (lets) commits->waiting = NULL;

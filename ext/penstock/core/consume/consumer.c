@@ -245,7 +245,7 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event)
         ps_consumer_resume_revoked(consumer, partitions); /* M:revoked_partitions_resumed */
         ps_consumer_drop_messages(consumer, partitions);
         ps_ledger_revoked(&consumer->ledger, partitions); /* from here on, no thread adds a commit of them */
-        ps_async_commits_revoked(consumer, partitions); /* M:revocation_sends_commits */
+        ps_async_commits_revoked(consumer, partitions);
         ps_consumer_remove_assigned(consumer, partitions);
     } else {
         ps_consumer_add_assigned(consumer, partitions);

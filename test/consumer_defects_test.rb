@@ -6,6 +6,8 @@ require_relative "support/consumer_test_case"
 # Defects of librdkafka and of other clients, by their numbers in docs/evidence/defects.md, which names the tests of the other
 # numbers too.
 class ConsumerDefectsTest < ConsumerTestCase
+  thorough(/_at_the_second_attempt\z|_after_the_listeners_choice_/) # librdkafka's second attempt comes after seconds
+
   slow(/test_(03|05|07|08|17|26|32|35|36)/)
 
   # @return [Array(Penstock::EmbeddedCluster, String)] a cluster to break, and a topic with messages

@@ -48,7 +48,7 @@ class AppConsumerTest < ConsumerTestCase
     waiting = Thread.new { seconds_of { set.wait(timeout: 30) } }
     eventually { waiting.stop? }
     set.__send__(:call_wake)
-    assert_operator waiting.value, :<, 5
+    assert_took(5, waiting.value)
     assert_operator seconds_of { set.wait(timeout: 0.3) }, :>=, 0.2
   end
 

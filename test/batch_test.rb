@@ -306,8 +306,8 @@ class BatchTest < ConsumerTestCase
     got = []
     interrupts = 0
     producing = quiet_thread { 10.times { |i| produce(name, Array.new(60) { |j| (60 * i + j).to_s }) } }
-    deadline = now + 30
-    while got.size < 600 && now < deadline
+    deadline = Slowness.deadline(30)
+    while got.size < 600 && !deadline.passed?
       begin
         Timeout.timeout(0.002, Interrupted) do
           Thread.handle_interrupt(Interrupted => :on_blocking) { got.concat(one.poll_batch(timeout: 1).payloads) }

@@ -90,7 +90,7 @@ class ConsumerKeepAliveTest < ConsumerTestCase
         sleep 0.001 until one.revoked?(batch)
         now
       end
-      assert_operator seen - told, :<, 1
+      assert_took(1, [seen - told, 0].max)
       refute one.mark(batch)
     end
     assert_equal({ 0 => nil, 1 => nil }, one.committed(@topic, [0, 1]))

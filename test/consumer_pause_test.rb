@@ -234,9 +234,9 @@ class ConsumerPauseTest < ConsumerTestCase
     name = filled(3_000, partitions: 2)
     one = reading(name, partitions: [0, 1])
     got = []
-    deadline = now + 60
+    deadline = Slowness.deadline(60)
     rounds = 0
-    while got.size < 6_000 && now < deadline
+    while got.size < 6_000 && !deadline.passed?
       one.pause(name => [rounds % 2]) if rounds < 1_000
       got.concat(one.poll_batch(max: 5, timeout: 0.01).to_a)
       one.resume(name => [rounds % 2]) if rounds < 1_000

@@ -294,7 +294,7 @@ class ExitTest < PenstockTest
         def drop = produce(producer)
         before = Dir.children("/proc/self/task").size
         1.times { drop }
-        deadline = Time.now + 10
+        deadline = Time.now + 25
         until Internal::ProducerClient.open_count.zero? && Dir.children("/proc/self/task").size <= before
           1_000.times { Object.new }
           GC.start
@@ -312,7 +312,7 @@ class ExitTest < PenstockTest
       #{HEAD}
       def drop(depth = 10) = depth.zero? ? produce(producer("forgotten"), 3) : drop(depth - 1)
       drop
-      deadline = Time.now + 10
+      deadline = Time.now + 25
       until Internal::ProducerClient.open_count.zero? || Time.now > deadline
         GC.start
         sleep 0.01

@@ -212,7 +212,7 @@ class LoggerTest < PenstockTest
         one, other = producer(Bad.new), producer(good)
         5.times { [one, other].each { |each| each.produce_sync(topic: "misbehaving", payload: "x") } }
         before = good.count
-        deadline = Time.now + 5
+        deadline = Time.now + 25
         until good.count > before + 5 || Time.now > deadline
           [one, other].each { |each| each.produce_sync(topic: "misbehaving", payload: "x") }
         end
@@ -257,8 +257,8 @@ class LoggerTest < PenstockTest
     slow = talkative_producer(lines, debug: "all")
     name = topic
     produced = 0
-    deadline = now + 60
-    until produced == 6_000 || now > deadline # each message makes several lines, and the queue holds 10,000
+    deadline = Slowness.deadline(60)
+    until produced == 6_000 || deadline.passed? # each message makes several lines, and the queue holds 10,000
       slow.produce_sync(topic: name, payload: "x")
       produced += 1
     end

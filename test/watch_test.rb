@@ -170,10 +170,10 @@ class WatchTest < PenstockTest
     @one.monitor.subscribe("message.acknowledged") { |event| published << event[:offset] }
     thread = serving_thread
     @one.produce_async(topic: @near, payload: "x")
-    assert_equal 1, Timeout.timeout(10) { published.pop }
+    assert_equal 1, Slowness.within(10) { published.pop }
     assert_predicate thread, :alive?
     assert_equal 1, thread.value.offset
-    assert_equal 1, Timeout.timeout(10) { published.pop }
+    assert_equal 1, Slowness.within(10) { published.pop }
   end
 
   def test_statistics_are_published_and_logs_written_while_a_thread_serves
@@ -185,7 +185,7 @@ class WatchTest < PenstockTest
     thread = serving_thread(2_000)
     before = wakeups
     published.clear
-    3.times { Timeout.timeout(10) { published.pop } }
+    3.times { Slowness.within(10) { published.pop } }
     lines.truncate(0)
     @one.produce_async(topic: @near, payload: "x")
     eventually { lines.string.include?(@near) }

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "fiddle"
+require_relative "slowness"
 
 # Reads topics back as the broker stored them, with librdkafka's own consumer, called through Fiddle. It shares no code with the
 # gem, only the library that the extension is linked with.
@@ -48,9 +49,9 @@ class Reader
       assign(consumer, topic, partitions)
       records = []
       ended = []
-      deadline = now + seconds
+      deadline = Slowness.deadline(seconds)
       until ended.size == partitions.size
-        raise "#{topic}: read #{records.size} records of #{ended.size} whole partitions" if now > deadline
+        raise "#{topic}: read #{records.size} records of #{ended.size} whole partitions" if deadline.passed?
 
         poll(consumer) { |record| record.is_a?(Integer) ? ended |= [record] : records << record.tap { _1.topic = topic } }
       end
@@ -59,8 +60,6 @@ class Reader
   end
 
   private
-
-  def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
   def with_consumer
     text = "\0".b * 512

@@ -2,6 +2,7 @@
 
 require "securerandom"
 require_relative "secure_kafka"
+require_relative "slowness"
 
 # Admin clients of a real Kafka that was started with bin/kafka up --secure, closed after each test.
 module RealAdmin
@@ -48,11 +49,9 @@ module RealAdmin
 
   # A broker learns of a change in the cluster's metadata some milliseconds after the answer.
   def eventually(seconds = 20, message = nil)
-    deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + seconds
-    until (found = yield) || Process.clock_gettime(Process::CLOCK_MONOTONIC) > deadline
-      sleep 0.01
-    end
-    assert found, message || "not true within #{seconds} s"
+    deadline = Slowness.deadline(seconds)
+    sleep 0.01 until (found = yield) || deadline.passed?
+    assert found, message || "not true within #{deadline}"
     found
   end
 end

@@ -26,6 +26,9 @@ CALLS = "ext/penstock/ruby/consumer_calls.c"
     [RUNNER, "          prepare(left)\n", "", "test_the_producer_connects_before_the_first_message_comes"],
   "a batch behind messages in work is rejected" =>
     [RUNNER, "            left.check_order\n", "", "test_a_batch_behind_messages_in_work_is_rejected"],
+  "a subscribed consumer without a membership commits nothing" =>
+    ["lib/penstock/producer/transaction_runner.rb", "raise no_member(consumer) if", "nil if",
+     "test_offsets_of_a_consumer_that_has_not_joined_its_group_yet_are_rejected"],
   "a removed member that has not polled since commits nothing" =>
     [CALLS, "bool lost = rd_kafka_assignment_lost(consumer->client.rk);", "bool lost = false;",
      "test_a_member_that_was_removed_and_has_not_polled_since_commits_nothing"] }

@@ -168,7 +168,7 @@ class ConsumerDefectsTest < ConsumerTestCase
       offsets.concat(take(one, 50).map(&:offset))
     end
     offsets.concat(take(one, 50).map(&:offset))
-    assert_equal (0...200).to_a, offsets
+    assert_each_once((0...200).to_a, offsets)
     assert_empty one.poll_batch(timeout: 0.2)
   end
 
@@ -513,44 +513,72 @@ class ConsumerDefectsTest < ConsumerTestCase
   # librdkafka takes a late answer to "where is the end?" for the partition's new position, half a second after it came (35, 36).
   SLOW = 0.3
 
-  # A consumer that has to start at the end of partition 0, while the leader's answer comes late: the block delays it.
-  def asking_for_the_end
-    @own, sender = broken_in(1, partitions: 2)
-    19.times { produce("defects", %w[more], on: sender) } # each is an answer of its own
-    one = consumer(servers: @own.bootstrap_servers).assign("defects" => { 1 => 0 })
-    take(one, 1) # it knows the leader
-    yield @own
-    one.assign("defects" => { 0 => :end })
-    @own.set_round_trip_time(seconds: SLOW)
-    one
+  # @return [Array(EmbeddedCluster, BrokerGate)] with 20 messages in partition 0, each of which is an answer of its own
+  def twenty_answers(partitions: 1)
+    own, sender = broken_in(1, partitions:)
+    19.times { produce("defects", %w[more], on: sender) }
+    [own, gate(own)]
   end
 
-  LATE = { "slowly" => ->(own) { own.set_round_trip_time(seconds: SLOW) },
-           "at_the_second_attempt" => ->(own) { own.inject_errors(:list_offsets, :request_timed_out) } }.freeze
+  # Makes the leader answer "where is the end?" only after the block.
+  # @param how [String] in LATE
+  # @yieldparam asked [Proc] waits until the leader was asked. From then on it is slow, so that messages come later than what
+  #   librdkafka makes of the answer
+  def answering_late(own, gate, how)
+    again = how == "at_the_second_attempt"
+    own.inject_errors(:list_offsets, :request_timed_out) if again
+    held = gate.hold(:list_offsets, after: again ? 1 : 0)
+    yield(lambda do
+      held.await_request
+      own.set_round_trip_time(seconds: SLOW)
+    end)
+    held.release
+  end
 
-  LATE.each do |how, late|
+  LATE = %w[slowly at_the_second_attempt].freeze
+
+  # @return [Array(Consumer, EmbeddedCluster, BrokerGate)] a consumer that knows the leader of partition 0
+  def knowing_the_leader
+    own, gate = twenty_answers(partitions: 2)
+    one = consumer(servers: gate.bootstrap_servers).assign("defects" => { 1 => 0 })
+    take(one, 1)
+    [one, own, gate]
+  end
+
+  def assert_read_from_the_fifth(one) = assert_equal((5..19).to_a, take(one, 15).map(&:offset))
+
+  LATE.each do |how|
     # defect C35
     define_method("test_35_a_seek_before_the_first_message_is_not_undone_by_a_leader_that_answers_#{how}") do
-      one = asking_for_the_end(&late)
-      one.seek("defects", 0, 5)
-      assert_equal (5..19).to_a, take(one, 15).map(&:offset)
+      one, own, gate = knowing_the_leader
+      answering_late(own, gate, how) do |asked|
+        one.assign("defects" => { 0 => :end })
+        asked.call
+        one.seek("defects", 0, 5)
+      end
+      assert_read_from_the_fifth(one)
     end
 
     define_method("test_35_a_seek_after_a_seek_to_the_end_is_not_undone_by_a_leader_that_answers_#{how}") do
-      one = asking_for_the_end { nil }
-      @own.set_round_trip_time(seconds: 0)
-      late.call(@own)
-      one.seek("defects", 0, :end)
-      @own.set_round_trip_time(seconds: SLOW)
-      one.seek("defects", 0, 5)
-      assert_equal (5..19).to_a, take(one, 15).map(&:offset)
+      one, own, gate = knowing_the_leader
+      one.assign("defects" => { 0 => :end })
+      answering_late(own, gate, how) do |asked|
+        one.seek("defects", 0, :end)
+        asked.call
+        one.seek("defects", 0, 5)
+      end
+      assert_read_from_the_fifth(one)
     end
 
     # defect C36
     define_method("test_36_a_partition_that_is_assigned_again_is_not_moved_by_a_leader_that_answers_#{how}") do
-      one = asking_for_the_end(&late)
-      one.assign("defects" => { 0 => 5 })
-      assert_equal (5..19).to_a, take(one, 15).map(&:offset)
+      one, own, gate = knowing_the_leader
+      answering_late(own, gate, how) do |asked|
+        one.assign("defects" => { 0 => :end })
+        asked.call
+        one.assign("defects" => { 0 => 5 })
+      end
+      assert_read_from_the_fifth(one)
     end
   end
 
@@ -596,26 +624,26 @@ class ConsumerDefectsTest < ConsumerTestCase
   end
 
   def test_35_a_seek_after_the_listeners_choice_is_not_undone_by_a_late_answer
-    own, sender = broken_in(1)
-    19.times { produce("defects", %w[more], on: sender) } # each is an answer of its own
-    one, = started(own) do |rebalance|
-      rebalance.start_at("defects", 0, :end)
-      own.set_round_trip_time(seconds: SLOW)
+    own, gate = twenty_answers
+    answering_late(own, gate, "slowly") do |asked|
+      one, = started(gate) { |rebalance| rebalance.start_at("defects", 0, :end) }
+      poll_until(one) { one.metrics.rebalances == 1 }
+      asked.call
+      one.seek("defects", 0, 5)
     end
-    poll_until(one) { one.metrics.rebalances == 1 }
-    one.seek("defects", 0, 5)
-    assert_equal (5..19).to_a, take(one, 15).map(&:offset)
+    assert_read_from_the_fifth(@consumers.last)
   end
 
   thorough def test_35_a_seek_after_the_groups_assignment_is_not_undone_by_a_late_answer
-    own, sender = broken_in(1)
-    19.times { produce("defects", %w[more], on: sender) }
-    one = consumer(servers: own.bootstrap_servers, "group.id": "g") # it begins at the end
-    own.set_round_trip_time(seconds: SLOW)
-    one.subscribe("defects")
-    poll_until(one) { one.metrics.rebalances == 1 }
-    one.seek("defects", 0, 5)
-    assert_equal (5..19).to_a, take(one, 15).map(&:offset)
+    own, gate = twenty_answers
+    one = consumer(servers: gate.bootstrap_servers, "group.id": "g") # it begins at the end
+    answering_late(own, gate, "slowly") do |asked|
+      one.subscribe("defects")
+      poll_until(one) { one.metrics.rebalances == 1 }
+      asked.call
+      one.seek("defects", 0, 5)
+    end
+    assert_read_from_the_fifth(one)
   end
 
   # Another thread, and a thread that is just polling, may close.
@@ -700,7 +728,8 @@ class ConsumerDefectsTest < ConsumerTestCase
     one.subscribe("defects")
     found = poll_until(one) { slowing.now? }
     found.concat(take(one, 800 - found.size))
-    offsets = found.group_by(&:partition).transform_values { |messages| messages.map(&:offset) }
-    assert_equal({ 0 => (0..399).to_a, 1 => (0..399).to_a }, offsets)
+    found.group_by(&:partition).each do |partition, messages|
+      assert_each_once((0..399).to_a, messages.map(&:offset), "partition #{partition}")
+    end
   end
 end

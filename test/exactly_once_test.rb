@@ -348,6 +348,27 @@ class ExactlyOnceTest < TransactionTestCase
     assert_empty sent
   end
 
+  # Brokers would accept them, and the group's committed offset would fall: test/integration/producer_transaction_test.rb.
+  def test_offsets_of_a_consumer_that_has_not_joined_its_group_yet_are_rejected
+    producer = transactional
+    name = filled(1)
+    message = nil
+    reader = reading(name)
+    eventually { message ||= reader.poll(timeout: 0.1) }
+    mark = ->(one) { producer.transaction { producer.transaction_mark_as_consumed(one, message) } }
+    cluster.inject_errors(:join_group, *[:coordinator_not_available] * 1_000)
+    joining = consumer.subscribe(name)
+    error = assert_raises(Penstock::TransactionError) { mark.call(joining) }
+    assert_equal [:unknown_member_id, true], [error.code, error.abortable?]
+    assert_match(/no membership of its group/, error.message)
+    joining.unsubscribe
+    assert_raises(Penstock::TransactionError) { mark.call(joining) }
+    joining.assign(name => [0])
+    assert_nil mark.call(joining) # it chooses its partitions itself
+  ensure
+    cluster.clear_errors(:join_group)
+  end
+
   # librdkafka may begin a partition as auto.offset.reset says, although an offset is committed.
   slow def test_a_partition_that_begins_elsewhere_than_at_the_committed_offset_is_read_from_there
     producer = transactional

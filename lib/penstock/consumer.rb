@@ -184,7 +184,7 @@ module Penstock
 
       @warned_of_aborts ||= config.__send__(:warn_of_aborts)
       call_subscribe(topics.map { |topic| [topic_or_pattern(topic), -1, INVALID_OFFSET] })
-      @subscribed = true
+      @subscribed = @group_assigns = true
       @stuck_watch&.start
       self
     end
@@ -234,6 +234,7 @@ module Penstock
       topics = topics_given("assign({ \"topic\" => [0] }, timeout: 5)", TIMEOUT, given, braceless, 1..1)
       deadline = Deadline.new(timeout)
       call_assign(resolve(places(topics || given.first, INVALID_OFFSET), deadline))
+      @group_assigns = false
       @stuck_watch&.start
       self
     end
@@ -711,6 +712,9 @@ module Penstock
 
     # Publishes events: `notifier.instrument("partition.stuck") { { topic:, partition: } }`.
     attr_reader :notifier
+
+    # Whether the group assigns its partitions, and not the program.
+    attr_reader :group_assigns
 
     def poll_unless_closed(timeout)
       call_poll(timeout)

@@ -3,14 +3,12 @@
 require_relative "../test_helper"
 require_relative "../support/consumer_test_case"
 require_relative "../support/consumer_storm"
-require_relative "../support/each_once"
 require_relative "../support/kafka_topics"
 require_relative "../support/slow_calls"
 require "tmpdir"
 
 # Defects of librdkafka that need a real Kafka, by their numbers in docs/evidence/defects.md.
 class KafkaConsumerDefectsTest < ConsumerTestCase
-  include EachOnce
   include SlowCalls
 
   SERVERS = ENV.fetch("PENSTOCK_KAFKA") { abort "test/integration needs a Kafka: run bin/test, or set PENSTOCK_KAFKA" }

@@ -3,13 +3,10 @@
 require_relative "../test_helper"
 require_relative "../support/consumer_test_case"
 require_relative "../support/transactional_writer"
-require_relative "../support/each_once"
 require "securerandom"
 
 # Consumers on a real Apache Kafka: PENSTOCK_KAFKA says where it is; bin/test starts one.
 class KafkaConsumerTest < ConsumerTestCase
-  include EachOnce
-
   SERVERS = ENV.fetch("PENSTOCK_KAFKA") { abort "test/integration needs a Kafka: run bin/test, or set PENSTOCK_KAFKA" }
 
   def consumer(servers: SERVERS, **settings, &block) = super

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../test_helper"
+require_relative "../support/broker_gate"
 require_relative "../support/transaction_test_case"
 require "securerandom"
 
@@ -251,6 +252,29 @@ class KafkaProducerTransactionTest < TransactionTestCase
     assert_includes %i[unknown_member_id illegal_generation], error.code
     assert_predicate error, :abortable?
     assert_usable producer, @topic
+  end
+
+  # It has no generation and no member id. Kafka accepts offsets with neither: then the group's committed offset would fall.
+  def test_offsets_of_a_consumer_that_has_not_joined_its_group_yet_are_rejected
+    produce_input(5)
+    producer = transactional
+    first = member
+    messages = take(first, 5)
+    assert first.commit(messages.last)
+    gate = BrokerGate.new(SERVERS)
+    joining = gate.hold(:join_group)
+    second = consumer("bootstrap.servers": gate.bootstrap_servers, log_level: 0).subscribe("#{@topic}-in")
+    joining.await_request
+    error = assert_raises(Penstock::TransactionError) do
+      producer.transaction { producer.transaction_mark_as_consumed(second, messages.first) }
+    end
+    assert_equal [:unknown_member_id, true, false], [error.code, error.abortable?, error.fatal?]
+    assert_usable producer, @topic
+    assert_equal 5, committed_offset
+  ensure
+    gate&.open
+    second&.close
+    gate&.close
   end
 
   # ---- fencing ----

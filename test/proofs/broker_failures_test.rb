@@ -2,15 +2,12 @@
 
 require_relative "../test_helper"
 require_relative "../support/consumer_test_case"
-require_relative "../support/each_once"
 require_relative "../support/kafka_cluster"
 require_relative "../support/numbered_traffic"
 
 # Delivery results are true: ten threads send 200,000 messages on one producer while its brokers are frozen, killed and
 # restarted. Each test starts its own Kafka (bin/kafka), which it may break.
 class BrokerFailuresTest < ConsumerTestCase
-  include EachOnce
-
   LONGEST = 400
   THREADS = 10
   MESSAGES = 200_000

@@ -155,12 +155,13 @@ class BrokerGate
 
   # Holds the answer to the next request of that kind, which no earlier hold is for.
   # @param api [Symbol] see EmbeddedCluster::API_KEYS
+  # @param after [Integer] how many requests pass before
   # @return [Hold]
-  def hold(api)
+  def hold(api, after: 0)
     @lock.synchronize do
       Hold.new.tap do |hold|
         @holds << hold
-        @waiting[API_KEYS.fetch(api)] << hold
+        @waiting[API_KEYS.fetch(api)].push(*[nil] * after, hold)
       end
     end
   end

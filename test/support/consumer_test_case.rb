@@ -1,9 +1,12 @@
 # frozen_string_literal: true
 
 require_relative "broker_gate"
+require_relative "each_once"
 
 # What the consumer's tests share.
 class ConsumerTestCase < PenstockTest
+  include EachOnce
+
   def setup
     super
     @consumers = []

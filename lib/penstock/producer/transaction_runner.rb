@@ -51,8 +51,12 @@ module Penstock
       #   epoch; the last two may be nil
       def store_offsets(offsets, consumer)
         client = connection.use
-        group = { metadata: consumer.group_metadata }
-        command("store_offset") { client.send_offsets_to_transaction(offsets, group, nil) }
+        metadata = consumer.group_metadata
+        command("store_offset") do
+          raise no_member(consumer) if consumer.__send__(:group_assigns) && no_generation?(metadata) # M:no_member_commits_nothing
+
+          client.send_offsets_to_transaction(offsets, { metadata: }, nil)
+        end
       end
 
       # Runs the block in a transaction, if the producer's messages need one.
@@ -84,6 +88,18 @@ module Penstock
       def notifier = @internals.notifier
 
       def raise_error(error_class, *about) = raise(ErrorFactory.build(error_class, *about, producer_id: @internals.id))
+
+      # A consumer that joins its group, or whose generation was rejected, has neither a generation nor a member id. Brokers take
+      # it for a consumer without a group, and accept its offsets although another member has the partitions.
+      # @param metadata [String] librdkafka's form: see generation_of in consumer.c
+      def no_generation?(metadata) = metadata.start_with?("CGMDv2:") && metadata.unpack1("@7l").negative?
+
+      # As a broker would answer.
+      def no_member(consumer)
+        ErrorFactory.build(TransactionError, "the consumer has no membership of its group at present",
+                           code: :unknown_member_id, number: 25, name: "UNKNOWN_MEMBER_ID", abortable: true,
+                           producer_id: @internals.id, consumer_id: consumer.id)
+      end
 
       def raise_inherited
         return unless connection.inherited?

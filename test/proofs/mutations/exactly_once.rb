@@ -19,6 +19,8 @@ Mutation.area("exactly once", test: "test/exactly_once_test.rb") do
           only: "test_the_producer_connects_before_the_first_message_comes"
   without :batch_order_checked, "a batch behind messages in work is rejected",
           only: "test_a_batch_behind_messages_in_work_is_rejected"
+  without :no_member_commits_nothing, "a subscribed consumer without a membership commits nothing",
+          only: "test_offsets_of_a_consumer_that_has_not_joined_its_group_yet_are_rejected"
   without :lost_assignment_commits_nothing, "a removed member that has not polled since commits nothing",
           by: "bool lost = false;", only: "test_a_member_that_was_removed_and_has_not_polled_since_commits_nothing"
 end

@@ -3,10 +3,9 @@
 require_relative "test_helper"
 require_relative "support/consumer_test_case"
 
-# Defects of librdkafka and of other clients, by their numbers in docs/evidence/defects.md, which names the tests of the other
-# numbers too.
+# Defects of librdkafka and of other clients: docs/evidence/defects.md. `rake test:tags` lists the tests of all of them.
 class ConsumerDefectsTest < ConsumerTestCase
-  slow(/test_(03|05|07|08|17|26|32|35|36)/)
+  slow(/by_a_leader_that_answers/)
 
   # @return [Array(Penstock::EmbeddedCluster, String)] a cluster to break, and a topic with messages
   def broken_in(count, partitions: 1, brokers: 1)
@@ -37,7 +36,7 @@ class ConsumerDefectsTest < ConsumerTestCase
 
   # librdkafka #4844: an end of a partition, or an error, moved the position past itself.
   # defect C3
-  def test_03_ends_of_partitions_and_errors_between_messages_lose_none
+  slow def test_03_ends_of_partitions_and_errors_between_messages_lose_none
     own, sender = broken_in(5)
     one = member(own, "enable.partition.eof": true)
     assert_equal 4, take(one, 5).last.offset
@@ -79,7 +78,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   end
 
   # librdkafka #4059 (2.10.0): a member joins its group again by itself. A commit meanwhile is refused, and costs its partitions.
-  def test_07_commits_while_the_member_joins_its_group_again
+  slow def test_07_commits_while_the_member_joins_its_group_again
     with_cooperative_member("enable.auto.commit": false) do |one, name, joined|
       commits = 0
       eventually(30) do
@@ -97,7 +96,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   # So is librdkafka's commit when the member leaves. There is no other member: if its SyncGroup came after the leader's, the
   # embedded cluster would refuse it and, while it joined once more, all commits. Brokers do neither.
   # defect C7
-  def test_07_a_close_while_the_member_joins_its_group_again_commits_what_is_processed
+  slow def test_07_a_close_while_the_member_joins_its_group_again_commits_what_is_processed
     own, = broken_in(50, partitions: 4)
     settings = { servers: own.bootstrap_servers, "partition.assignment.strategy": "cooperative-sticky" }
     one = group_consumer("g", **settings, "heartbeat.interval.ms": 100, "auto.commit.interval.ms": 60_000).subscribe("defects")
@@ -111,7 +110,7 @@ class ConsumerDefectsTest < ConsumerTestCase
 
   # librdkafka #2933: a commit that failed stopped fetching.
   # defect C8
-  def test_08_messages_come_while_commits_fail
+  slow def test_08_messages_come_while_commits_fail
     own, sender = broken_in(10)
     one = member(own)
     first = take(one, 5, batch: 5).last
@@ -166,7 +165,7 @@ class ConsumerDefectsTest < ConsumerTestCase
 
   # librdkafka 2.14.2 crashed when it left a group whose coordinator was gone.
   # defect C17
-  def test_17_close_without_the_coordinator_ends_in_time
+  slow def test_17_close_without_the_coordinator_ends_in_time
     own, = broken_in(3)
     one = group_consumer("g", servers: own.bootstrap_servers, "heartbeat.interval.ms": 100, log_level: 0).subscribe("defects")
     take(one, 3)
@@ -190,7 +189,7 @@ class ConsumerDefectsTest < ConsumerTestCase
 
   # librdkafka #5066, #5088: a client did not find its way back when all brokers had been away.
   # defect C26
-  def test_26_a_consumer_goes_on_when_all_brokers_have_been_down
+  slow def test_26_a_consumer_goes_on_when_all_brokers_have_been_down
     own, sender = broken_in(10, brokers: 2)
     one = member(own, log_level: 0, "reconnect.backoff.max.ms": 200)
     take(one, 5, batch: 5)
@@ -276,7 +275,7 @@ class ConsumerDefectsTest < ConsumerTestCase
 
   # Karafka: what it knew of a partition was never freed.
   # defect C32
-  def test_32_assigning_and_revoking_leaves_no_memory
+  slow def test_32_assigning_and_revoking_leaves_no_memory
     sizes = ruby!("#{RESIDENT}#{STATE}", cluster.bootstrap_servers, topic(partitions: 60), seconds: 60).split.map(&:to_i)
     assert_operator sizes.last - sizes[1], :<, 1_500, sizes.inspect
   end
@@ -300,7 +299,7 @@ class ConsumerDefectsTest < ConsumerTestCase
 
   # librdkafka #5218 (open): what was fetched before a pause stays in memory until the program polls.
   # defect C5
-  def test_05_polling_frees_the_messages_of_paused_partitions
+  slow def test_05_polling_frees_the_messages_of_paused_partitions
     name = topic(partitions: 4)
     4.times { |partition| produce(name, ["x" * 10_000] * 400, partition:) }
     full, paused = ruby!("#{RESIDENT}#{PAUSED}", cluster.bootstrap_servers, name, seconds: 60).split.map(&:to_i)
@@ -530,7 +529,7 @@ class ConsumerDefectsTest < ConsumerTestCase
     [one, poll_until(one) { listener.rebalanced? }]
   end
 
-  def test_35_a_seek_after_the_listeners_choice_is_not_undone_by_a_late_answer
+  slow def test_35_a_seek_after_the_listeners_choice_is_not_undone_by_a_late_answer
     own, sender = broken_in(1)
     19.times { produce("defects", %w[more], on: sender) } # each is an answer of its own
     one, = started(own) do |rebalance|
@@ -542,7 +541,7 @@ class ConsumerDefectsTest < ConsumerTestCase
     assert_equal (5..19).to_a, take(one, 15).map(&:offset)
   end
 
-  def test_35_a_seek_after_the_groups_assignment_is_not_undone_by_a_late_answer
+  slow def test_35_a_seek_after_the_groups_assignment_is_not_undone_by_a_late_answer
     own, sender = broken_in(1)
     19.times { produce("defects", %w[more], on: sender) }
     one = consumer(servers: own.bootstrap_servers, "group.id": "g") # it begins at the end
@@ -597,7 +596,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   end
 
   # librdkafka goes on asking for it, and the group does not wait for ever.
-  def test_36_a_partition_whose_leader_does_not_answer_does_not_stop_the_others
+  slow def test_36_a_partition_whose_leader_does_not_answer_does_not_stop_the_others
     own, = broken_in(5, partitions: 2, brokers: 2)
     # librdkafka joins only when it has metadata, and does not repeat a request that the broker's end has interrupted.
     one = group_consumer("g", servers: own.bootstrap_servers, "topic.metadata.refresh.interval.ms": 500)
@@ -614,7 +613,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   # librdkafka goes on fetching a partition that was taken away in that time. At its next assignment these messages came before
   # those that the group begins with: 800 messages came twice.
   # defect C36
-  def test_36_a_partition_that_comes_back_repeats_nothing
+  slow def test_36_a_partition_that_comes_back_repeats_nothing
     own, = broken_in(400, partitions: 2, brokers: 2)
     2.times { |partition| own.move_leader("defects", partition, partition + 1) }
     slowing = Slowing.new(own)

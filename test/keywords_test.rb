@@ -98,7 +98,7 @@ class KeywordsTest < ConsumerTestCase
 
   def test_every_method_with_keywords_has_the_hint
     found = methods_with_keywords
-    assert_operator found.size, :>, 30
+    refute_empty found
     without = found.reject { |method| method.parameters.assoc(:keyrest) || made_by_calls?(method) }
     assert_empty without.map { |method| "#{method.owner}##{method.name} #{method.source_location.join(":")}" }
   end

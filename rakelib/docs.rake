@@ -6,10 +6,10 @@ namespace :docs do
 end
 
 namespace :test do
-  desc "Compares the calls of these tests with sig/: rake test:signatures [FILES='test/producer_test.rb test/reader_test.rb']"
+  desc "Compares the calls of these tests with sig/: rake test:signatures [FILES='test/batch_test.rb test/tags_test.rb']"
   task signatures: :compile do
     names = %w[
-      message message_new tags batch delivery_handle producer producer_variant events monitor connection_pool embedded_cluster
+      message message_new tags batch delivery_handle producer_variant events monitor connection_pool embedded_cluster
       clients_buffered secret consumer_rewind consumer_mark consumer_pause consumer_offsets consumer_events listeners_logger
       listeners_statsd listeners_prometheus message_pack_buffer
     ]

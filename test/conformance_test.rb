@@ -5,6 +5,7 @@ require_relative "support/blocking_calls"
 require_relative "support/documented_methods"
 require_relative "support/fiber_schedulers"
 require_relative "support/gvl_share"
+require_relative "support/valid_arguments"
 
 # The rules for every call that waits. support/blocking_calls.rb lists these calls.
 class ConformanceTest < PenstockTest
@@ -184,25 +185,6 @@ class ConformanceTest < PenstockTest
     assert_equal DocumentedMethods.blocking.sort, BlockingCalls::LISTED.map(&:name).sort
   end
 
-  # Calls with arguments. Every call that is not listed is made without arguments.
-  INSTANT = {
-    "Producer#setup" => ->(one) { one.setup { flunk } },
-    "Producer#with" => ->(one) { one.with(max_wait_timeout: 5) },
-    "Producer#variant" => ->(one) { one.variant(topic_config: { "request.timeout.ms": 5_000 }) },
-    "Producer#set_credentials" => ->(one) { one.set_credentials("user", "password") },
-    "Producer#buffer" => ->(one) { one.buffer(BlockingCalls::MESSAGE) },
-    "Producer#buffer_many" => ->(one) { one.buffer_many([BlockingCalls::MESSAGE]) },
-    "Producer#around" => ->(one) { one.around(->(sending, *) { sending.call }) },
-    "Admin#set_credentials" => ->(one) { one.set_credentials("user", "password") },
-    "Consumer#set_credentials" => ->(one) { one.set_credentials("user", "password") },
-    "Consumer#mark" => ->(one) { one.mark(Penstock::Message.new(topic: "test", partition: 0, offset: 0)) },
-    "Consumer#revoked?" => ->(one) { one.revoked?(Penstock::Message.new(topic: "test", partition: 0, offset: 0)) },
-    "Consumer#keep_alive" => ->(one) { one.keep_alive { nil } },
-    "Consumer#position" => ->(one) { one.position("test", 0) },
-    "ConsumerSet#add" => ->(set) { set.add(Penstock::Consumer.new("bootstrap.servers": "a")) },
-    "ConsumerSet#delete" => ->(set) { set.delete(Penstock::Consumer.new("bootstrap.servers": "a")) },
-    "ConsumerSet#include?" => ->(set) { set.include?(Penstock::Consumer.new("bootstrap.servers": "a")) }
-  }.freeze
   SASL = { "security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": "b" }.freeze
 
   { "Producer" => %i[dead full sasl_producer], "Consumer" => %i[reader member sasl_consumer], "ConsumerSet" => %i[set],
@@ -212,8 +194,7 @@ class ConformanceTest < PenstockTest
       define_method("test_no_undocumented_method_blocks_on_a_#{type.downcase}_that_is_#{kind}") do
         on = stuck(kind, LONG)
         DocumentedMethods.instant(type).each do |name|
-          call = INSTANT.fetch(name) { ->(one) { one.public_send(name[/#(.+)/, 1]) } }
-          elapsed = seconds_of { outcome { call.call(on) } }
+          elapsed = seconds_of { outcome { ValidArguments.call(on, name[/#(.+)/, 1]) { nil } } }
           assert_operator elapsed, :<, INSTANTLY * Slowness.factor, name if elapsed >= INSTANTLY
         end
       end

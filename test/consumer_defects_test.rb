@@ -3,12 +3,10 @@
 require_relative "test_helper"
 require_relative "support/consumer_test_case"
 
-# Defects of librdkafka and of other clients, by their numbers in docs/evidence/defects.md, which names the tests of the other
-# numbers too.
+# Defects of librdkafka and of other clients: docs/evidence/defects.md. `rake test:tags` lists the tests of all of them.
 class ConsumerDefectsTest < ConsumerTestCase
   thorough(/_at_the_second_attempt\z|_after_the_listeners_choice_/) # librdkafka's second attempt comes after seconds
-
-  slow(/test_(03|05|07|08|17|26|32|35|36)/)
+  slow(/by_a_leader_that_answers/)
 
   # @return [Array(Penstock::EmbeddedCluster, String)] a cluster to break, and a topic with messages
   def broken_in(count, partitions: 1, brokers: 1)
@@ -39,7 +37,7 @@ class ConsumerDefectsTest < ConsumerTestCase
 
   # librdkafka #4844: an end of a partition, or an error, moved the position past itself.
   # defect C3
-  def test_03_ends_of_partitions_and_errors_between_messages_lose_none
+  slow def test_03_ends_of_partitions_and_errors_between_messages_lose_none
     own, sender = broken_in(5)
     one = member(own, "enable.partition.eof": true)
     assert_equal 4, take(one, 5).last.offset
@@ -81,7 +79,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   end
 
   # librdkafka #4059 (2.10.0): a member joins its group again by itself. A commit meanwhile is refused, and costs its partitions.
-  def test_07_commits_while_the_member_joins_its_group_again
+  slow def test_07_commits_while_the_member_joins_its_group_again
     with_cooperative_member("enable.auto.commit": false) do |one, name, joined|
       commits = 0
       eventually(30) do
@@ -99,7 +97,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   # So is librdkafka's commit when the member leaves. There is no other member: if its SyncGroup came after the leader's, the
   # embedded cluster would refuse it and, while it joined once more, all commits. Brokers do neither.
   # defect C7
-  def test_07_a_close_while_the_member_joins_its_group_again_commits_what_is_processed
+  slow def test_07_a_close_while_the_member_joins_its_group_again_commits_what_is_processed
     own, = broken_in(50, partitions: 4)
     gate = gate(own)
     settings = { servers: gate.bootstrap_servers, "partition.assignment.strategy": "cooperative-sticky" }
@@ -119,7 +117,7 @@ class ConsumerDefectsTest < ConsumerTestCase
 
   # librdkafka #2933: a commit that failed stopped fetching.
   # defect C8
-  def test_08_messages_come_while_commits_fail
+  slow def test_08_messages_come_while_commits_fail
     own, sender = broken_in(10)
     one = member(own)
     first = take(one, 5, batch: 5).last
@@ -174,7 +172,7 @@ class ConsumerDefectsTest < ConsumerTestCase
 
   # librdkafka 2.14.2 crashed when it left a group whose coordinator was gone.
   # defect C17
-  def test_17_close_without_the_coordinator_ends_in_time
+  slow def test_17_close_without_the_coordinator_ends_in_time
     own, = broken_in(3)
     one = group_consumer("g", servers: own.bootstrap_servers, "heartbeat.interval.ms": 100, log_level: 0).subscribe("defects")
     take(one, 3)
@@ -198,7 +196,7 @@ class ConsumerDefectsTest < ConsumerTestCase
 
   # librdkafka #5066, #5088: a client did not find its way back when all brokers had been away.
   # defect C26
-  def test_26_a_consumer_goes_on_when_all_brokers_have_been_down
+  slow def test_26_a_consumer_goes_on_when_all_brokers_have_been_down
     own, sender = broken_in(10, brokers: 2)
     one = member(own, log_level: 0, "reconnect.backoff.max.ms": 200)
     take(one, 5, batch: 5)
@@ -284,7 +282,7 @@ class ConsumerDefectsTest < ConsumerTestCase
 
   # Karafka: what it knew of a partition was never freed.
   # defect C32
-  def test_32_assigning_and_revoking_leaves_no_memory
+  slow def test_32_assigning_and_revoking_leaves_no_memory
     sizes = ruby!("#{RESIDENT}#{STATE}", cluster.bootstrap_servers, topic(partitions: 60), seconds: 60).split.map(&:to_i)
     assert_operator sizes.last - sizes[1], :<, 1_500, sizes.inspect
   end
@@ -308,7 +306,7 @@ class ConsumerDefectsTest < ConsumerTestCase
 
   # librdkafka #5218 (open): what was fetched before a pause stays in memory until the program polls.
   # defect C5
-  def test_05_polling_frees_the_messages_of_paused_partitions
+  slow def test_05_polling_frees_the_messages_of_paused_partitions
     name = topic(partitions: 4)
     4.times { |partition| produce(name, ["x" * 10_000] * 400, partition:) }
     full, paused = ruby!("#{RESIDENT}#{PAUSED}", cluster.bootstrap_servers, name, seconds: 60).split.map(&:to_i)
@@ -623,7 +621,7 @@ class ConsumerDefectsTest < ConsumerTestCase
     [one, poll_until(one) { listener.rebalanced? }]
   end
 
-  def test_35_a_seek_after_the_listeners_choice_is_not_undone_by_a_late_answer
+  slow def test_35_a_seek_after_the_listeners_choice_is_not_undone_by_a_late_answer
     own, gate = twenty_answers
     answering_late(own, gate, "slowly") do |asked|
       one, = started(gate) { |rebalance| rebalance.start_at("defects", 0, :end) }
@@ -634,7 +632,7 @@ class ConsumerDefectsTest < ConsumerTestCase
     assert_read_from_the_fifth(@consumers.last)
   end
 
-  thorough def test_35_a_seek_after_the_groups_assignment_is_not_undone_by_a_late_answer
+  thorough slow def test_35_a_seek_after_the_groups_assignment_is_not_undone_by_a_late_answer
     own, gate = twenty_answers
     one = consumer(servers: gate.bootstrap_servers, "group.id": "g") # it begins at the end
     answering_late(own, gate, "slowly") do |asked|
@@ -690,7 +688,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   end
 
   # librdkafka goes on asking for it, and the group does not wait for ever.
-  def test_36_a_partition_whose_leader_does_not_answer_does_not_stop_the_others
+  slow def test_36_a_partition_whose_leader_does_not_answer_does_not_stop_the_others
     own, = broken_in(5, partitions: 2, brokers: 2)
     # librdkafka joins only when it has metadata, and does not repeat a request that the broker's end has interrupted.
     one = group_consumer("g", servers: own.bootstrap_servers, "topic.metadata.refresh.interval.ms": 500)
@@ -707,7 +705,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   # librdkafka goes on fetching a partition that was taken away in that time. At its next assignment these messages came before
   # those that the group begins with: 800 messages came twice.
   # defect C36
-  thorough def test_36_a_partition_that_comes_back_repeats_nothing
+  thorough slow def test_36_a_partition_that_comes_back_repeats_nothing
     own, = broken_in(400, partitions: 2, brokers: 2)
     2.times { |partition| own.move_leader("defects", partition, partition + 1) }
     slowing = Slowing.new(own)

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "test_helper"
+require_relative "support/valid_arguments"
 
 # Every public method of objects that are closed, were never initialized, or belong to the parent process. A call does no harm, or
 # raises an error that says what is wrong.
@@ -16,37 +17,7 @@ class MisuseTest < PenstockTest
   LIMIT = GCLevel.slow? ? 60 : 10 # seconds for one call
   NAMED = [Penstock::Error, ArgumentError, TypeError].freeze # the allowed classes of errors
 
-  MESSAGE = { topic: "test", payload: "x", key: "k", partition: 0 }.freeze
-  GIVEN = Struct.new(:topic, :partition, :offset).new("test", 0, 1)
-
-  # Valid arguments, by method. Other methods get none, and nil for each required one.
-  ARGUMENTS = {
-    produce_sync: [MESSAGE], produce_async: [MESSAGE], tombstone_sync: [MESSAGE], tombstone_async: [MESSAGE],
-    produce_many_sync: [[MESSAGE]], produce_many_async: [[MESSAGE]], tombstone_many_sync: [[MESSAGE]],
-    tombstone_many_async: [[MESSAGE]], buffer: [MESSAGE], buffer_many: [[MESSAGE]], partition_count: ["test"],
-    set_credentials: %w[me secret], subscribe: ["test"], assign: [{ "test" => [0] }], seek: ["test", 0, 0],
-    committed: ["test", 0], watermarks: ["test", 0], offsets_for_times: ["test", 0, 0],
-    position: ["test", 0], lag: [{ "test" => [0] }], poll: [], poll_batch: [], revoked?: [GIVEN],
-    commit: [GIVEN], create_topic: ["test"], inject_errors: %i[produce transport], clear_errors: [:produce],
-    set_round_trip_time: [], broker_down: [1], broker_up: [1], move_leader: ["test", 0, 1], produce: [MESSAGE],
-    configs: [], topic_config: ["test"], broker_config: [1], group_config: ["test"],
-    alter_configs: [{ topics: { "test" => {} } }],
-    create_acls: [Penstock::Admin::Acl.new(topic: "test", principal: "User:me", operation: :read)], acls: [],
-    delete_acls: [{ topic: "test" }], scram_users: [], group: ["test"], describe_groups: ["test"], delete_groups: ["test"],
-    group_offsets: [{ "test" => nil }], alter_group_offsets: ["test", { "test" => { 0 => 1 } }], reset_group_offsets: ["test"],
-    delete_group_offsets: ["test", { "test" => [0] }], offsets: [{ "test" => { 0 => :end } }],
-    delete_records: [{ "test" => { 0 => 1 } }], elect_leaders: [:preferred], plan: [Penstock::Admin::TopicCatalog.new],
-    apply: [Penstock::Admin::TopicCatalog.new], create_topics: [{ "test" => {} }], delete_topics: ["test"],
-    create_partitions: [{ "test" => 5 }], topic: ["test"],
-    topics: ["test"], produce_many: [[MESSAGE], 100], oauthbearer_set_token_failure: ["none"]
-  }.freeze
-
-  # Keyword arguments for them.
-  KEYWORDS = {
-    committed: { timeout: 0.5 }, watermarks: { timeout: 0.5 }, offsets_for_times: { timeout: 0.5 }, lag: { timeout: 0.5 },
-    poll: { timeout: 0.01 }, poll_batch: { max: 5, timeout: 0.01 },
-    set_round_trip_time: { seconds: 0 }
-  }.freeze
+  MESSAGE = ValidArguments::MESSAGE
 
   # Methods that may return normally, by class: those that return known or existing values, and those that close again.
   HARMLESS = {
@@ -304,11 +275,13 @@ class MisuseTest < PenstockTest
   # @return [Array] the results or errors, with valid arguments and with nil
   def outcomes(object, name)
     required = object.method(name).parameters.filter_map { |kind, _| kind == :req }.size
-    [ARGUMENTS[name], [nil] * required].compact.uniq.map { |arguments| outcome(object, name, arguments) }
+    [ValidArguments.of(object, name), [[nil] * required, {}]].uniq.map { |given| outcome(object, name, *given) }
   end
 
-  def outcome(object, name, arguments)
-    keywords = arguments.equal?(ARGUMENTS[name]) ? KEYWORDS.fetch(name, {}) : {}
+  SHORT = { poll: 0.01, poll_batch: 0.01, committed: 0.5, watermarks: 0.5, offsets_for_times: 0.5, lag: 0.5 }.freeze
+
+  def outcome(object, name, arguments, keywords)
+    keywords = { timeout: SHORT[name], **keywords } if SHORT.key?(name) && object.is_a?(Penstock::Consumer)
     without_words_about_blocks do
       Timeout.timeout(LIMIT, RuntimeError) { object.public_send(name, *arguments, **keywords) { :block } }
     end

@@ -7,7 +7,7 @@ require_relative "../support/kafka_topics"
 require_relative "../support/slow_calls"
 require "tmpdir"
 
-# Defects of librdkafka that need a real Kafka, by their numbers in docs/evidence/defects.md.
+# Defects of librdkafka that need a real Kafka, see docs/evidence/defects.md.
 class KafkaConsumerDefectsTest < ConsumerTestCase
   include SlowCalls
 

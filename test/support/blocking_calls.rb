@@ -1,5 +1,8 @@
 # frozen_string_literal: true
 
+require_relative "documented_methods"
+require_relative "valid_arguments"
+
 # Every public method that can block, once, and how to make it block on a cluster that does not answer.
 module BlockingCalls
   # `stuck`: the kind of object that {Stuck} makes for it. `call` gets that object, and the deadline's seconds, if it has a
@@ -12,7 +15,7 @@ module BlockingCalls
     def possible? = since.nil? || Gem::Version.new(Penstock.librdkafka_version) >= Gem::Version.new(since)
   end
 
-  MESSAGE = { topic: "test", payload: "x", key: "k", partition: 0 }.freeze
+  MESSAGE = ValidArguments::MESSAGE
   LATE = Penstock::WaitTimeoutError
   RAISES = Penstock::SignalTrapError
   FULL = Penstock::QueueFullError
@@ -89,45 +92,15 @@ module BlockingCalls
     Call.new(name: "ConsumerSet#each_batch", stuck: :set, call: ->(set, _) { set.each_batch { next } })
   ].freeze
 
-  ACL = Penstock::Admin::Acl.new(topic: "test", principal: "User:me", operation: :read)
-  CATALOG = Penstock::Admin::TopicCatalog.new { |declare| declare.topic("test") }
+  # The librdkafka that a request requires.
+  SINCE = { "group_config" => "2.10.0", "scram_users" => "2.2.0", "alter_scram_users" => "2.2.0",
+            "elect_leaders" => "2.6.0" }.freeze
 
-  # Each with arguments. All end at their timeouts.
-  ADMIN = [
-    ["create_topic", ->(one, timeout) { one.create_topic("test", timeout:) }],
-    ["create_topics", ->(one, timeout) { one.create_topics({ "test" => {} }, timeout:) }],
-    ["delete_topics", ->(one, timeout) { one.delete_topics("test", timeout:) }],
-    ["create_partitions", ->(one, timeout) { one.create_partitions({ "test" => 5 }, timeout:) }],
-    ["topic", ->(one, timeout) { one.topic("test", timeout:) }],
-    ["topics", ->(one, timeout) { one.topics(timeout:) }],
-    ["cluster", ->(one, timeout) { one.cluster(timeout:) }],
-    ["configs", ->(one, timeout) { one.configs(topics: ["test"], timeout:) }],
-    ["topic_config", ->(one, timeout) { one.topic_config("test", timeout:) }],
-    ["broker_config", ->(one, timeout) { one.broker_config(1, timeout:) }],
-    ["group_config", ->(one, timeout) { one.group_config("test", timeout:) }, "2.10.0"],
-    ["alter_configs", ->(one, timeout) { one.alter_configs({ topics: { "test" => { "a" => 1 } } }, timeout:) }],
-    ["create_acls", ->(one, timeout) { one.create_acls(ACL, timeout:) }],
-    ["acls", ->(one, timeout) { one.acls(timeout:) }],
-    ["delete_acls", ->(one, timeout) { one.delete_acls({ topic: "test" }, timeout:) }],
-    ["scram_users", ->(one, timeout) { one.scram_users(timeout:) }, "2.2.0"],
-    ["alter_scram_users", ->(one, timeout) { one.alter_scram_users(delete: { "me" => "SCRAM-SHA-256" }, timeout:) }, "2.2.0"],
-    ["groups", ->(one, timeout) { one.groups(timeout:) }],
-    ["group", ->(one, timeout) { one.group("test", timeout:) }],
-    ["describe_groups", ->(one, timeout) { one.describe_groups("test", timeout:) }],
-    ["delete_groups", ->(one, timeout) { one.delete_groups("test", timeout:) }],
-    ["group_offsets", ->(one, timeout) { one.group_offsets({ "test" => nil }, timeout:) }],
-    ["alter_group_offsets", ->(one, timeout) { one.alter_group_offsets("test", { "test" => { 0 => 1 } }, timeout:) }],
-    ["reset_group_offsets", ->(one, timeout) { one.reset_group_offsets("test", to: :end, timeout:) }],
-    ["delete_group_offsets", ->(one, timeout) { one.delete_group_offsets("test", { "test" => [0] }, timeout:) }],
-    ["offsets", ->(one, timeout) { one.offsets({ "test" => { 0 => :end } }, timeout:) }],
-    ["delete_records", ->(one, timeout) { one.delete_records({ "test" => { 0 => 1 } }, timeout:) }],
-    ["lag", ->(one, timeout) { one.lag("test", timeout:) }],
-    ["elect_leaders", ->(one, timeout) { one.elect_leaders(:preferred, timeout:) }, "2.6.0"],
-    ["plan", ->(one, timeout) { one.plan(CATALOG, timeout:) }],
-    ["apply", ->(one, timeout) { one.apply(CATALOG, timeout:) }]
-  ].map do |name, call, since|
-    Call.new(name: "Admin##{name}", stuck: :admin, call:, ends: Penstock::AdminTimeoutError,
-             since:)
+  # Every request of an admin client. All end at their timeouts.
+  ADMIN = (DocumentedMethods.blocking.grep(/\AAdmin#/) - ["Admin#close"]).map do |name|
+    request = name.delete_prefix("Admin#")
+    Call.new(name:, stuck: :admin, call: ->(one, timeout) { ValidArguments.call(one, request, timeout:) },
+             ends: Penstock::AdminTimeoutError, since: SINCE[request])
   end.freeze
 
   CLOSING_ADMIN = Call.new(name: "Admin#close", stuck: :admin, brief: true,

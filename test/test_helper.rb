@@ -27,6 +27,9 @@ module WarningsAreFailures
 end
 Warning.extend(WarningsAreFailures)
 
+# Newer versions of Timeout have a thread that starts at the first use and stays. NoLeftovers would take it for a test's.
+Timeout.timeout(1) { nil }
+
 # A shell makes its background programs ignore Ctrl-C, and so would the programs that tests interrupt with Ctrl-C.
 Signal.trap("INT", "DEFAULT")
 

@@ -6,12 +6,13 @@ namespace :docs do
 end
 
 namespace :test do
-  desc "Compares the calls of these tests with sig/: rake test:signatures [FILES='test/batch_test.rb test/tags_test.rb']"
+  desc "Compares the calls of these tests with sig/: rake test:signatures [FILES=test/consumer/batch_test.rb]"
   task signatures: :compile do
     names = %w[
-      message message_new tags batch delivery_handle producer_variant events monitor connection_pool embedded_cluster
-      clients_buffered secret consumer_rewind consumer_mark consumer_pause consumer_offsets consumer_events listeners_logger
-      listeners_statsd listeners_prometheus message_pack_buffer
+      producer/message consumer/message_new instrumentation/tags consumer/batch producer/delivery_handle producer/variant
+      instrumentation/events instrumentation/monitor producer/connection_pool testing/embedded_cluster testing/clients_buffered
+      config/secret consumer/rewind consumer/mark consumer/pause consumer/offsets consumer/events instrumentation/listeners_logger
+      instrumentation/listeners_statsd instrumentation/listeners_prometheus message_pack/buffer
     ]
     files = ENV["FILES"]&.split || names.map { |name| "test/#{name}_test.rb" }
     failed = files.reject { |file| sh(RbConfig.ruby, "-Ilib", "-Itest", "-rsupport/signed", file) { |passed, _| passed } }

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../test_helper"
-require_relative "../support/consumer_backlog"
+require_relative "../proofs/support/consumer_backlog"
 
 # The memory of a consumer with a backlog, in a process of its own. `rake test:consumer_backlog` is the long form, with 1 GB.
 class ConsumerBacklogTest < PenstockTest

@@ -2,7 +2,7 @@
 
 require_relative "../test_helper"
 require_relative "../support/consumer_test_case"
-require_relative "../support/consumer_storm"
+require_relative "../proofs/support/consumer_storm"
 require_relative "../support/kafka_topics"
 require_relative "../support/slow_calls"
 require "tmpdir"

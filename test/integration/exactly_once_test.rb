@@ -2,7 +2,7 @@
 
 require_relative "../test_helper"
 require_relative "../support/each_once"
-require_relative "../support/exactly_once_storm"
+require_relative "../proofs/support/exactly_once_storm"
 
 # Producer#transaction with a consumer, on a real Apache Kafka, as a reader of committed messages sees it.
 class KafkaExactlyOnceTest < PenstockTest

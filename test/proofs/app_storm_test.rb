@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "../test_helper"
-require_relative "../support/consumer_storm"
-require_relative "../support/storm_kafka"
+require_relative "support/consumer_storm"
+require_relative "support/storm_kafka"
 
 # Applications in the storm of consumer_storm_test.rb: members join, stop, freeze and are killed, for 40 s, while partitions are
 # added. One group gets its messages one by one, one in batches. `KINDS=application rake test:consumer_storm` is the long form, in

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "penstock"
-require_relative "../support/consumer_backlog"
+require_relative "support/consumer_backlog"
 require_relative "../support/kafka_cluster"
 
 # The long version of test/integration/consumer_backlog_test.rb: 1 GB, read with several budgets.

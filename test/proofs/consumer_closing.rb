@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
 require "penstock"
-require_relative "../support/consumer_closing"
-require_relative "../support/consumer_storm"
+require_relative "support/consumer_closing"
+require_relative "support/consumer_storm"
 
-# The long version of test/consumer_closing_test.rb: 1,000 rounds for each kind of group, on the embedded cluster. If
+# The long version of test/consumer/closing_test.rb: 1,000 rounds for each kind of group, on the embedded cluster. If
 # PENSTOCK_KAFKA names a Kafka, on that; the protocol "consumer" requires one.
 #
 #   rake test:consumer_closing [ROUNDS=1000] [KINDS=range,cooperative-sticky,consumer]

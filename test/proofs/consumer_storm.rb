@@ -2,7 +2,7 @@
 
 require "logger"
 require "penstock"
-require_relative "../support/consumer_storm"
+require_relative "support/consumer_storm"
 require_relative "../support/kafka_cluster"
 
 # The long version of test/proofs/consumer_storm_test.rb: 10 minutes, and one of three brokers is killed every 20 s.

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "../test_helper"
-require_relative "../support/consumer_storm"
-require_relative "../support/storm_kafka"
+require_relative "support/consumer_storm"
+require_relative "support/storm_kafka"
 
 # Groups whose members join, close, freeze and are killed, for 40 s, while partitions are added. All groups run at the same time
 # on a Kafka of three brokers. `rake test:consumer_storm` is the long form, in which brokers are killed too.

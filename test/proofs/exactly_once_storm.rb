@@ -2,7 +2,7 @@
 
 require "logger"
 require "penstock"
-require_relative "../support/exactly_once_storm"
+require_relative "support/exactly_once_storm"
 require_relative "../support/kafka_cluster"
 
 # The long version of test/integration/exactly_once_test.rb: for 10 minutes messages come, members are killed and closed, and one

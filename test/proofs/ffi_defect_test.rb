@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../test_helper"
-require_relative "../support/ffi_defect"
+require_relative "support/ffi_defect"
 
 # A short version of rake test:ffi.
 class FfiDefectTest < PenstockTest

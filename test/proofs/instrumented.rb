@@ -28,7 +28,10 @@ class Instrumented
     test_a_kept_handle_keeps_only_its_own_chunk_of_a_large_batch
   ].freeze
   # Under valgrind, 20 to 50 times slower: the files that use each part of the extension and do not measure time.
-  CHOSEN = %w[message delivery_handle error config embedded_cluster producer_bytes producer_tombstone tags].freeze
+  CHOSEN = %w[
+    producer/message producer/delivery_handle errors/error config/config testing/embedded_cluster producer/bytes
+    producer/tombstone instrumentation/tags
+  ].freeze
 
   def self.for(tool) = { "asan" => Asan, "valgrind" => Valgrind }.fetch(tool)
 
@@ -81,7 +84,7 @@ class Instrumented
 
   def check_build = nil
 
-  def all = Dir.glob("test/{,proofs/}*_test.rb", base: ROOT).sort
+  def all = Dir.glob("test/**/*_test.rb", base: ROOT).grep_v(%r{^test/integration/}).sort
 
   def environment = {}
 

@@ -2,7 +2,7 @@
 
 require "tmpdir"
 require "penstock"
-require_relative "../support/overload"
+require_relative "support/overload"
 require_relative "../support/reader"
 
 # The long versions of test/proofs/overload_test.rb. Each ends with a line of its figures.

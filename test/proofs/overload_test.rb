@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../test_helper"
-require_relative "../support/overload"
+require_relative "support/overload"
 require_relative "../support/reader"
 require "tmpdir"
 

@@ -25,7 +25,7 @@ class Proofs
   CORE = %w[core tsan ubsan allocations fork_locks gvl hostile_broker].freeze
   CALLS = %w[allocations gvl hostile_broker].freeze
   CONSUMER = %w[consumer_* app_storm exactly_once_storm].freeze
-  PRODUCER = %w[overload fiber_soak ractors fork_and_exit exactly_once_storm ffi*].freeze
+  PRODUCER = %w[broker_failures overload fiber_soak ractors fork_and_exit exactly_once_storm ffi*].freeze
   CODEC = %w[message_pack* msgpack_engine fuzz].freeze
 
   # Which proofs a path concerns. All rows that match count. Code of the library without a row concerns all proofs.
@@ -54,7 +54,7 @@ class Proofs
     "test/c/msgpack_*" => %w[message_pack_engine msgpack_engine fuzz],
     "test/corpus/**/*" => %w[message_pack_engine fuzz],
     "test/support/message_pack_*" => CODEC,
-    "test/support/ractor_*" => %w[ractors]
+    "test/proofs/support/ractor_*" => %w[ractors]
   }.freeze
   LIBRARY = "{ext,lib}/**/*"
 
@@ -87,10 +87,10 @@ class Proofs
 
     # @return [Array<String>] the proof that the file belongs to, and those whose programs name the file or its directory
     def using(path)
-      directory, name = path.match(%r{\Atest/(proofs|support|c)/([^./]+)})&.captures
+      directory, name = path.match(%r{\Atest/(proofs/support|proofs|support|c)/([^./]+)})&.captures
       return [] unless name
 
-      named = directory == "support" ? %r{support/#{name}\b} : /"#{name}"/
+      named = directory.end_with?("support") ? %r{support/#{name}\b} : /"#{name}"/
       users = programs.select { |_, text| text.match?(named) }.keys
       directory == "proofs" ? [name.delete_suffix("_test"), *users] : users
     end

@@ -7,7 +7,7 @@ require_relative "signatures"
 
 # Compares every call that a test file makes with sig/: its arguments, its block and its result.
 #
-#     ruby -Ilib -Itest -rsupport/signed test/batch_test.rb
+#     ruby -Ilib -Itest -rsupport/signed test/consumer/batch_test.rb
 #
 # Prints each call that differs, and ends with status 1 if there is one. A call that raises may have any arguments, because tests
 # make wrong calls on purpose. `rake test:signatures` does this with many files.

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# For tests only. test/support/ffi_defect.rb builds it, and the gem does not contain it.
+# For tests only. test/proofs/support/ffi_defect.rb builds it, and the gem does not contain it.
 
 require "mkmf"
 

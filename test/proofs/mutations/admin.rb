@@ -16,7 +16,7 @@ Mutation.area("admin", test: "test/proofs/core_test.rb", only: "test_no_part_of_
   without :closed_calls_freed, "calls without an answer are freed at a close"
 end
 
-Mutation.area("admin", test: "test/admin_test.rb") do
+Mutation.area("admin", test: "test/admin/admin_test.rb") do
   without :close_ends_calls, "a close ends the waits of callers", only: "test_close_ends_a_request_of_another_thread_at_once"
   without :rejection_ends_calls, "a rejection ends the waits of callers",
           by: "(void)rejected;", only: "test_a_question_of_a_client_that_brokers_reject_raises_within_the_rejection_timeout"
@@ -39,13 +39,13 @@ Mutation.area("admin", test: "test/admin_test.rb") do
           by: "(void)raise_if_embedded_lacks;", only: "test_requests_that_the_embedded_cluster_does_not_know_raise"
 end
 
-Mutation.area("admin", test: "test/admin_groups_test.rb") do
+Mutation.area("admin", test: "test/admin/groups_test.rb") do
   without :moved_leaders_found, "leaders that have moved are asked for",
           sub: { "if (any_leader_moved(asked, err)) find" => "if (any_leader_moved(asked, err) && false) find" },
           only: "test_a_leader_that_has_moved_is_found"
 end
 
-Mutation.area("admin", test: "test/admin_hostile_test.rb") do
+Mutation.area("admin", test: "test/admin/hostile_test.rb") do
   without :stale_coordinator_forgotten, "a coordinator that is none any more is forgotten",
           sub: { "err == RD_KAFKA_RESP_ERR_NOT_COORDINATOR" => "false" },
           only: "test_a_call_finds_the_new_coordinator_when_the_former_one_rejects_offset_commit"

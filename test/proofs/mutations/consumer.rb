@@ -2,7 +2,7 @@
 
 # What a consumer hands out, remembers and commits.
 
-Mutation.area("ledger", test: "test/consumer_mark_test.rb") do
+Mutation.area("ledger", test: "test/consumer/mark_test.rb") do
   without :poll_marks_own_ranges, "the work of other threads is not marked by a poll",
           only: "test_another_threads_work_is_not_committed"
   without :mark_checks_epoch, "a message is not marked in a later assignment",
@@ -13,7 +13,7 @@ Mutation.area("ledger", test: "test/consumer_mark_test.rb") do
   without :close_stores_processed, "closing stores what is processed", only: "test_a_crashed_process_loses_nothing"
 end
 
-Mutation.area("ledger", test: "test/consumer_memory_test.rb") do
+Mutation.area("ledger", test: "test/consumer/memory_test.rb") do
   without :ledger_reserves_first, "nothing is handed out that it cannot note",
           by: "(void)reserve;", only: "test_no_message_is_returned_for_which_the_ledger_has_no_memory"
 end
@@ -24,11 +24,11 @@ Mutation.area("ledger", test: "test/proofs/core_test.rb", only: "test_no_part_of
   without :revoked_places_removed, "nothing is known of a partition that was revoked", by: "(void)remove_place, (void)link;"
 end
 
-Mutation.area("ledger", test: "test/consumer_offsets_test.rb") do
+Mutation.area("ledger", test: "test/consumer/offsets_test.rb") do
   without :seek_sets_begin, "the ledger knows where reading goes on after a seek", only: "test_lag_after_a_seek_counts_from_there"
 end
 
-Mutation.area("pausing", test: "test/consumer_pause_test.rb") do
+Mutation.area("pausing", test: "test/consumer/pause_test.rb") do
   without :revoked_partitions_resumed, "a partition is not revoked while it is paused",
           only: "test_a_partition_that_is_revoked_by_the_group_is_not_paused"
   without :reassigned_partitions_resumed, "an assignment by hand ends pauses",
@@ -36,37 +36,37 @@ Mutation.area("pausing", test: "test/consumer_pause_test.rb") do
   without :listener_pauses_assigned, "what the listener pauses is paused", only: "test_the_listener_pauses_what_it_is_assigned"
 end
 
-Mutation.area("rebalance listener", test: "test/rebalance_listener_test.rb") do
+Mutation.area("rebalance listener", test: "test/consumer/rebalance_listener_test.rb") do
   without :close_answers_running_listener, "closing answers for a listener that runs",
           sub: { "answer_now(consumer);" => "" }, only: "test_close_while_the_listener_is_told_of_what_is_revoked"
 end
 
-Mutation.area("closing", test: "test/consumer_closing_test.rb") do
+Mutation.area("closing", test: "test/consumer/closing_test.rb") do
   without :close_answers_waiting_rebalance, "rebalances that wait are answered before the group is left",
           only: "test_an_assignment_that_nobody_has_polled_is_answered_before_the_group_is_left"
 end
 
-Mutation.area("config.start_at", test: "test/consumer_start_at_test.rb") do
+Mutation.area("config.start_at", test: "test/consumer/start_at_test.rb") do
   without :unknown_start_answers_later, "a poll that does not learn the places leaves the rebalance unanswered",
           sub: { "telling->later = true;" => "" }, only: "test_polls_raise_and_ask_again_while_nobody_answers"
 end
 
-Mutation.area("polling", test: "test/consumer_test.rb") do
+Mutation.area("polling", test: "test/consumer/consumer_test.rb") do
   without :error_stops_batch, "messages behind an error come after it",
           sub: { "!consumer->problems && " => "" }, only: "test_messages_behind_an_error_come_after_it"
 end
 
-Mutation.area("polling", test: "test/consumer_memory_test.rb") do
+Mutation.area("polling", test: "test/consumer/memory_test.rb") do
   without :no_memory_raises, "a poll without memory raises",
           only: "test_a_message_for_which_there_was_no_memory_comes_with_the_next_poll"
 end
 
-Mutation.area("polling", test: "test/consumer_mark_test.rb") do
+Mutation.area("polling", test: "test/consumer/mark_test.rb") do
   without :poll_marks_previous, "a poll marks what the caller got before", only: "test_a_poll_that_returns_nothing_marks_too"
   without :marked_at_once, "config.mark = :at_once marks messages when they are returned", only: "test_at_once"
 end
 
-Mutation.area("offsets", test: "test/consumer_offsets_test.rb") do
+Mutation.area("offsets", test: "test/consumer/offsets_test.rb") do
   without :moved_leader_asked, "a leader that has moved is asked for",
           sub: { "(!ps_leader_moved(err) && !ps_leader_moved(place->err))" => "true" },
           only: "test_a_leader_that_has_moved_is_found"
@@ -82,13 +82,13 @@ Mutation.area("offsets", test: "test/consumer_offsets_test.rb") do
           only: "test_an_asynchronous_commit_is_repeated_if_the_member_has_a_new_epoch"
 end
 
-Mutation.area("offsets", test: "test/consumer_defects_test.rb") do
+Mutation.area("offsets", test: "test/consumer/defects_test.rb") do
   without :periodic_commits_wait, "periodic commits wait for each other",
           sub: { "commits->on_their_way == 0 && !joins && !first && " => "" },
           only: "test_34_periodic_commits_do_not_overtake_each_other"
 end
 
-Mutation.area("starts", test: "test/consumer_defects_test.rb") do
+Mutation.area("starts", test: "test/consumer/defects_test.rb") do
   without :assignment_finds_starts, "an assignment by hand finds out where partitions begin",
           only: "test_36_a_partition_that_is_assigned_again_is_not_moved_by_a_leader_that_answers_slowly"
   without :seek_finds_starts, "a seek finds out where the end is",
@@ -116,13 +116,13 @@ Mutation.area("starts", test: "test/consumer_defects_test.rb") do
           only: "test_35_a_seek_after_the_groups_assignment_is_not_undone_by_a_late_answer"
 end
 
-Mutation.area("joining", test: "test/consumer_defects_test.rb") do
+Mutation.area("joining", test: "test/consumer/defects_test.rb") do
   without :joining_holds_commits, "no commit is sent while the member joins its group again",
           sub: { "ps_now_us() < atomic_load(&consumer->joining_until_us)" => "false" },
           only: "test_07_commits_while_the_member_joins_its_group_again"
 end
 
-Mutation.area("rewind", test: "test/consumer_rewind_test.rb") do
+Mutation.area("rewind", test: "test/consumer/rewind_test.rb") do
   without :rewind_lowers_processed, "messages that come again are no longer processed",
           only: "test_a_marked_batch_is_no_longer_processed_when_it_is_rewound"
   without :rewind_keeps_earlier, "messages before the rewound ones are still held",
@@ -133,7 +133,7 @@ Mutation.area("fetched", test: "test/proofs/core_test.rb", only: "test_no_part_o
   without :release_waits_for_readers, "bytes are freed when no thread reads them", by: "free_bytes(fetched);"
 end
 
-Mutation.area("fetched", test: "test/batch_test.rb") do
+Mutation.area("fetched", test: "test/consumer/batch_test.rb") do
   without :released_bytes_refused, "released bytes cannot be read",
           sub: { "& RELEASED" => "& 0" }, only: "test_released_bytes_cannot_be_read"
   without :batch_bytes_grow, "bytes are copied only to where there is memory",
@@ -143,26 +143,26 @@ Mutation.area("fetched", test: "test/batch_test.rb") do
           only: "test_threads_that_poll_at_once_get_each_message_once"
 end
 
-Mutation.area("fetched", test: "test/consumer_test.rb") do
+Mutation.area("fetched", test: "test/consumer/consumer_test.rb") do
   without :nil_payloads, "a message without a payload has nil",
           sub: { "message->payload != NULL" => "true" }, only: "test_nil_and_empty_keys_and_payloads_stay_different"
   without :nil_header_values, "a header without a value has nil",
           by: "return (int32_t)size;", only: "test_headers_of_other_clients_can_be_read"
 end
 
-Mutation.area("queues", test: "test/consumer_pause_test.rb") do
+Mutation.area("queues", test: "test/consumer/pause_test.rb") do
   without :aside_keeps_earlier, "messages that were set aside before are kept",
           only: "test_messages_behind_an_error_keep_their_order_with_any_number_of_pauses"
   without :seek_drops_taken, "a seek drops messages that were taken before",
           only: "test_messages_behind_an_error_are_dropped_by_a_seek"
 end
 
-Mutation.area("asynchronous commits", test: "test/consumer_offsets_test.rb") do
+Mutation.area("asynchronous commits", test: "test/consumer/offsets_test.rb") do
   without :merged_commits_keep_places, "commits of different partitions that wait are all sent",
           only: "test_asynchronous_commits_of_different_partitions_are_all_sent"
 end
 
-Mutation.area("asynchronous commits", test: "test/consumer_defects_test.rb") do
+Mutation.area("asynchronous commits", test: "test/consumer/defects_test.rb") do
   without :async_commit_waits_behind, "an asynchronous commit waits for one whose caller waits",
           sub: { "if (last)" => "if (false)" }, only: "test_34_an_asynchronous_commit_waits_for_one_whose_caller_waits"
 end

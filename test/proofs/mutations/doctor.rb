@@ -2,7 +2,7 @@
 
 # What `penstock doctor` finds, and what it must not do.
 
-Mutation.area("doctor", test: "test/doctor_test.rb") do
+Mutation.area("doctor", test: "test/cli/doctor_test.rb") do
   without :doctor_ffi_version, "warns of an ffi below 1.17",
           sub: { "Gem::Version.new(version).release >= Gem::Version.new(FFI_MENDED)" => "version >= FFI_MENDED" },
           only: "test_an_old_ffi_in_the_process_or_the_bundle_is_a_problem"
@@ -25,7 +25,7 @@ Mutation.area("doctor", test: "test/doctor_test.rb") do
           sub: { "TOGETHER" => "1" }, only: "test_silent_brokers_are_queried_in_parallel_and_omitted_brokers_are_noted"
 end
 
-Mutation.area("doctor", test: "test/cli_test.rb") do
+Mutation.area("doctor", test: "test/cli/cli_test.rb") do
   without :doctor_repeats_no_value, "repeats no value of its input",
           sub: { ": expected NAME=VALUE" => ": \#{text}: expected NAME=VALUE" },
           only: "test_doctor_never_prints_a_secret"

@@ -2,7 +2,7 @@
 
 # What makes Producer#transaction with a consumer exactly once.
 
-Mutation.area("exactly once", test: "test/exactly_once_test.rb") do
+Mutation.area("exactly once", test: "test/consumer/exactly_once_test.rb") do
   without :abort_rewinds, "the consumer goes back after an abort",
           sub: { "left.settle unless left.undecided?" => "nil" }, only: "test_after_an_abort_a_plain_poll_gets_the_messages_again"
   without :next_transaction_rewinds, "the next transaction goes back",
@@ -25,7 +25,7 @@ Mutation.area("exactly once", test: "test/exactly_once_test.rb") do
           by: "bool lost = false;", only: "test_a_member_that_was_removed_and_has_not_polled_since_commits_nothing"
 end
 
-Mutation.area("rewind", test: "test/consumer_rewind_test.rb") do
+Mutation.area("rewind", test: "test/consumer/rewind_test.rb") do
   without :rewind_keeps_held, "partitions that were taken away are left alone",
           only: "test_partitions_that_were_taken_away_are_left_alone"
   without :rewound_messages_markable, "earlier messages can still be marked",

@@ -2,7 +2,7 @@
 
 # docs/evidence/safety.md, "Fork and exit" and "Overload".
 
-Mutation.area("fork", test: "test/fork_test.rb") do
+Mutation.area("fork", test: "test/process/fork_test.rb") do
   without :forks_counted, "forks are counted",
           by: "(void)in_child;", only: "test_a_child_can_use_producers_that_its_parent_configured_used_or_closed"
   without :fork_replaces_client, "a child replaces its client",
@@ -29,13 +29,13 @@ Mutation.area("fork", test: "test/proofs/fork_locks_test.rb") do
           only: "test_children_forked_without_futex_and_eventfd_exit_cleanly", runs: 3
 end
 
-Mutation.area("fork", test: "test/consumer_test.rb") do
+Mutation.area("fork", test: "test/consumer/consumer_test.rb") do
   without :fork_consumer_stays, "a used consumer stays with the parent process",
           sub: { "!ps_client_inherited(&consumer->client)" => "consumer" },
           only: "test_a_fork_child_cannot_use_its_parents_consumer_and_does_not_disturb_it"
 end
 
-Mutation.area("exit", test: "test/exit_test.rb") do
+Mutation.area("exit", test: "test/process/exit_test.rb") do
   without :exit_closes_clients, "open clients are closed",
           sub: { "close_all()" => "(void)close_all" }, only: "test_lost_messages_are_logged_by_the_producers_logger"
   without :exit_armed_again, "a client opened later arms it again",
@@ -48,7 +48,7 @@ Mutation.area("exit", test: "test/exit_test.rb") do
   without :exit_signal_hurries, "a signal interrupts closing", only: "test_control_c_aborts_closing_at_exit"
 end
 
-Mutation.area("dropped", test: "test/exit_test.rb") do
+Mutation.area("dropped", test: "test/process/exit_test.rb") do
   without :dropped_client_closed, "a separate thread closes the client",
           by: "(void)producer;", only: "test_a_producer_dropped_without_close_delivers_and_its_threads_end"
 end
@@ -58,13 +58,13 @@ Mutation.area("dropped", test: "test/proofs/fork_and_exit_test.rb") do
           only: "test_a_program_that_drops_without_close_exits_cleanly_and_loses_no_confirmed_message"
 end
 
-Mutation.area("dropped", test: "test/events_test.rb") do
+Mutation.area("dropped", test: "test/instrumentation/events_test.rb") do
   without :pending_events_hold_producer, "listeners keep a producer alive while messages are in flight",
           sub: { "atomic_load(&object->held)" => "object" },
           only: "test_a_producer_without_references_publishes_its_pending_events_and_is_collected", runs: 3
 end
 
-Mutation.area("signals", test: "test/exit_test.rb") do
+Mutation.area("signals", test: "test/process/exit_test.rb") do
   without :threads_block_signals, "native threads block signals",
           sub: { "&all" => "NULL" }, only: "test_native_threads_block_every_signal"
 end
@@ -81,23 +81,23 @@ Mutation.area("overload", test: "test/proofs/overload_test.rb") do
           by: "(void)data;", only: "test_handles_without_a_waiter_leak_no_memory"
 end
 
-Mutation.area("overload", test: "test/consumer_test.rb") do
+Mutation.area("overload", test: "test/consumer/consumer_test.rb") do
   without :consumer_log_queue, "a consumer's log lines wait in no queue of librdkafka",
           sub: { "client->kind->type == RD_KAFKA_CONSUMER || " => "" }, only: "test_log_lines_arrive_while_no_thread_polls"
 end
 
-Mutation.area("overload", test: "test/logger_test.rb") do
+Mutation.area("overload", test: "test/instrumentation/logger_test.rb") do
   without :log_lines_bounded, "log lines that are not read are dropped and counted",
           sub: { " && (mailbox->size < MAILBOX_LIMIT || level == PS_MAIL_LAST)" => "" },
           only: "test_lines_that_overflow_a_slow_loggers_queue_are_dropped_and_counted"
 end
 
-Mutation.area("overload", test: "test/events_test.rb") do
+Mutation.area("overload", test: "test/instrumentation/events_test.rb") do
   without :events_bounded, "events that are not read are dropped and counted",
           by: "if (size >= UINT32_MAX)", only: "test_a_full_queue_costs_no_memory_and_with_drop_oldest_counts_lost_events"
 end
 
-Mutation.area("consumer events", test: "test/consumer_events_test.rb") do
+Mutation.area("consumer events", test: "test/consumer/events_test.rb") do
   without :polled_message_survives_interrupt, "a message in hand is not lost to an interrupt",
           sub: { "Thread.handle_interrupt(Object => :never)" => "begin; end.then" },
           only: "test_an_interrupt_during_a_listener_of_messages_comes_after_the_poll"

@@ -87,7 +87,7 @@ Mutation.area("gc", test: "test/proofs/gc_moved_test.rb") do
           sub: { "rb_gc_mark" => "rb_gc_mark_movable" }, only: "test_fibers_can_wait_while_everything_moves"
 end
 
-Mutation.area("gc", test: "test/batch_test.rb") do
+Mutation.area("gc", test: "test/consumer/batch_test.rb") do
   without :gc_batch_releases_memory, "batch: the end of a batch's hold on its memory",
           sub: { "ps_fetched_unref(fetched)" => "0" }, only: "test_the_memory_of_collected_batches_is_freed"
   without :gc_released_bytes_raise, "batch: released bytes, out of reach",

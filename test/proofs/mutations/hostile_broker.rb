@@ -10,7 +10,7 @@ Mutation.area("hostile broker", test: "test/proofs/hostile_broker_test.rb") do
           sub: { "latest_us + OVERRUN_US" => "PS_FOREVER" }, only: "test_a_transaction_ends_when_librdkafka_hangs_in_it"
 end
 
-Mutation.area("hostile broker", test: "test/consumer_test.rb") do
+Mutation.area("hostile broker", test: "test/consumer/consumer_test.rb") do
   without :damaged_headers_flagged, "a message whose headers cannot be read does not appear as a message without headers",
           sub: { "if (!readable) fetched->records" => "if (!readable && false) fetched->records" },
           only: "test_a_message_with_damaged_headers_loses_nothing_else"

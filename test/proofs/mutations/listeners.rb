@@ -2,7 +2,7 @@
 
 # The protections that keep a listener from disturbing anything but its own producer (docs/events.md).
 
-Mutation.area("listeners", test: "test/listeners_test.rb") do
+Mutation.area("listeners", test: "test/instrumentation/listeners_test.rb") do
   without :listener_threads, "other producers' events go to another thread",
           sub: { "64" => "1" }, only: "test_a_listener_that_sleeps_for_3_seconds_in_a_loop_delays_no_other_producer"
   without :slow_listener_published, "a slow listener is named",

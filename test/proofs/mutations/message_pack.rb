@@ -2,7 +2,7 @@
 
 # The MessagePack codec: memory safety, limits and values (docs/evidence/safety.md, "MessagePack").
 
-Mutation.area("messagepack", test: "test/message_pack_held_test.rb") do
+Mutation.area("messagepack", test: "test/message_pack/held_test.rb") do
   without :pack_class_relocation, "registry: the relocation of by_place[i].klass",
           by: ";", only: "test_references_of_a_registry_are_updated_after_a_move"
   without :pack_held_pinned, "buffer: the mark of held", only: "test_a_buffer_keeps_a_long_string"
@@ -26,7 +26,7 @@ Mutation.area("messagepack", test: "test/message_pack_held_test.rb") do
           by: "packer->own_classes[penstock_place_of(klass)] = klass;", only: "test_an_old_packer_keeps_a_young_class"
 end
 
-Mutation.area("messagepack", test: "test/message_pack_unpacker_test.rb") do
+Mutation.area("messagepack", test: "test/message_pack/unpacker_test.rb") do
   without :pack_clear_checks_lock, "buffer: it is not cleared while it is read",
           only: "test_registered_unpackers_may_not_change_the_types_or_the_buffer"
   without :pack_add_checks_lock, "buffer: nothing is added while it is read",
@@ -44,19 +44,19 @@ Mutation.area("messagepack", test: "test/message_pack_unpacker_test.rb") do
           only: "test_limits_are_integers_or_nil_and_no_less_than_one"
 end
 
-Mutation.area("messagepack", test: "test/message_pack_buffer_test.rb") do
+Mutation.area("messagepack", test: "test/message_pack/buffer_test.rb") do
   without :pack_held_frozen, "buffer: a long String is held as it was",
           sub: { "rb_str_new_frozen(string)" => "string" }, only: "test_a_string_may_change_after_it_was_written"
   without :pack_held_copied, "buffer: a held String is not given itself",
           by: "taken = held;", lines: 2, only: "test_a_long_string_may_change_after_it_was_read"
 end
 
-Mutation.area("messagepack", test: "test/message_pack_io_test.rb") do
+Mutation.area("messagepack", test: "test/message_pack/io_test.rb") do
   without :pack_io_gives_strings, "buffer: an io gives Strings",
           only: "test_an_io_that_returns_something_other_than_a_string_raises"
 end
 
-Mutation.area("messagepack", test: "test/message_pack_packer_test.rb") do
+Mutation.area("messagepack", test: "test/message_pack/packer_test.rb") do
   without :pack_payload_base_kept, "buffer: what encloses a payload is not cleared",
           sub: { "buffer->base" => "0" }, only: "test_while_a_payload_is_written_only_the_payload_is_accessible"
   without :pack_own_memory_copied, "buffer: a Packer's own memory is copied to its Buffer",
@@ -71,7 +71,7 @@ Mutation.area("messagepack", test: "test/message_pack_packer_test.rb") do
           sub: { "FIX2LONG(number) < 0" => "false" }, only: "test_headers_raise_for_counts_above_32_bits_and_negative_counts"
 end
 
-Mutation.area("messagepack", test: "test/message_pack_deep_test.rb") do
+Mutation.area("messagepack", test: "test/message_pack/deep_test.rb") do
   without :pack_known_class_depth, "packer: a known class is a level, too",
           before: "packer->depth = 0;", only: "test_max_depth_counts_objects_of_a_class_that_was_packed_before"
   without :pack_max_depth, "write: max_depth",
@@ -86,7 +86,7 @@ Mutation.area("messagepack", test: "test/message_pack_deep_test.rb") do
           only: "test_a_hash_that_changes_its_size_raises_and_leaves_no_bytes"
 end
 
-Mutation.area("messagepack", test: "test/message_pack_limits_test.rb") do
+Mutation.area("messagepack", test: "test/message_pack/limits_test.rb") do
   without :unpack_payload_depth, "unpacker: a payload is a level",
           sub: { " + 1" => "" }, only: "test_recursive_types_count_as_levels"
   without :unpack_frame_limit, "read: no more frames than allowed",
@@ -99,24 +99,24 @@ Mutation.area("messagepack", test: "test/message_pack_limits_test.rb") do
           only: "test_containers_are_not_allocated_in_their_claimed_size"
 end
 
-Mutation.area("messagepack", test: "test/message_pack_payload_test.rb") do
+Mutation.area("messagepack", test: "test/message_pack/payload_test.rb") do
   without :unpack_payload_elements, "unpacker: what is read of a payload counts",
           only: "test_max_elements_is_shared_by_all_payloads"
   without :unpack_fed_memory_own, "unpacker: memory of what was fed is not another payload's",
           sub: { " && reader->bytes->writer.capacity == 0" => "" }, only: "test_the_unpacker_of_a_payload_may_be_fed_more_bytes"
 end
 
-Mutation.area("messagepack", test: "test/message_pack_keys_test.rb") do
+Mutation.area("messagepack", test: "test/message_pack/keys_test.rb") do
   without :pack_keys_mark, "keys: the mark of keys",
           sub: { "rb_gc_mark(keys->kept[i])" => "(void)keys" }, only: "test_cached_keys_survive_a_collection"
 end
 
-Mutation.area("messagepack", test: "test/message_pack_boundaries_test.rb") do
+Mutation.area("messagepack", test: "test/message_pack/boundaries_test.rb") do
   without :unpack_values_scanned, "read: values stay referenced while they move to more memory",
           before: "*more = Qfalse;", only: "test_own_keys_under_stress_where_memory_grows"
 end
 
-Mutation.area("messagepack", test: "test/message_pack_source_test.rb") do
+Mutation.area("messagepack", test: "test/message_pack/source_test.rb") do
   without :unpack_held_before_keys, "read: it is held before a key's methods run",
           only: "test_methods_of_keys_may_change_the_source"
   without :unpack_position_follows, "read: what is read is where the held one's bytes are",

@@ -23,7 +23,7 @@ Mutation.area("native", test: "test/proofs/core_test.rb", runs: 3) do
           by: "slot->answered = question;", lines: 4, only: "test_no_part_of_the_core_has_a_data_race"
 end
 
-Mutation.area("native", test: "test/topic_test.rb") do
+Mutation.area("native", test: "test/producer/topic_test.rb") do
   without :new_topic_without_gvl, "a new topic's handle is made without the GVL",
           by: "make_topic_nogvl(&topic);", only: "test_other_threads_run_while_a_new_topic_is_slow_in_produce_beside_known"
   without :new_topic_reads_again, "messages are read again after a new topic's handle was made",
@@ -34,13 +34,13 @@ Mutation.area("native", test: "test/topic_test.rb") do
           only: "test_other_threads_run_while_a_new_topic_is_slow_in_produce_beside_known"
 end
 
-Mutation.area("native", test: "test/consumer_test.rb") do
+Mutation.area("native", test: "test/consumer/consumer_test.rb") do
   without :stopped_before_assigned, "partitions are assigned when those before have stopped",
           sub: { "STEPS_OF_STOPPING = 10" => "STEPS_OF_STOPPING = 0" }, only: "test_partitions_can_be_reassigned_at_any_moment",
           runs: 3
 end
 
-Mutation.area("native", test: "test/consumer_pause_test.rb") do
+Mutation.area("native", test: "test/consumer/pause_test.rb") do
   without :paused_messages_set_aside, "messages behind an error wait while their partition is paused",
           sub: { "paused && !ps_consumer_set_aside(consumer, changed)" => "false" },
           only: "test_messages_behind_an_error_wait_while_their_partition_is_paused"
@@ -55,7 +55,7 @@ Mutation.area("native", test: "test/proofs/gc_test.rb") do
           sub: { "256" => "65536" }, only: "test_a_kept_handle_keeps_only_its_own_chunk_of_a_large_batch"
 end
 
-Mutation.area("native", test: "test/producer_backpressure_test.rb") do
+Mutation.area("native", test: "test/producer/backpressure_test.rb") do
   without :batch_kept_for_handles, "the deliveries of a batch stay until their handles are made",
           before: "ps_batch_release(handover->batch);",
           only: "test_messages_of_a_large_batch_that_are_settled_before_their_handles_are_made_keep_their_results", runs: 3
@@ -63,26 +63,26 @@ Mutation.area("native", test: "test/producer_backpressure_test.rb") do
           only: "test_dropped_messages_of_new_topics_have_a_delivery_result_at_once"
 end
 
-Mutation.area("native", test: "test/misuse_test.rb") do
+Mutation.area("native", test: "test/project/misuse_test.rb") do
   without :data_checked, "an object without its struct raises",
           only: "test_a_delivery_handle_without_a_message_raises_a_type_error"
   without :batch_not_resumed, "a continuation does not come back to a batch that was handed over",
           by: "(void)check_not_resumed;", only: "test_a_continuation_cannot_reenter_a_batch_of_1000_after_its_handover"
 end
 
-Mutation.area("native", test: "test/producer_recovery_test.rb") do
+Mutation.area("native", test: "test/producer/recovery_test.rb") do
   without :fatal_error_kept, "a message that a fatal error kept from being sent has that error",
           sub: { "read_fatal_error(delivery) || " => "" }, only: "test_every_call_on_a_fenced_producer_raises_a_fenced_error"
 end
 
-Mutation.area("native", test: "test/call_test.rb") do
+Mutation.area("native", test: "test/native/call_test.rb") do
   without :interrupted_call_freed, "a call's answer is freed when its fiber is interrupted",
           only: "test_the_result_of_a_call_whose_fiber_is_interrupted_is_freed"
   without :dropped_call_freed, "a call's answer is freed when its fiber is dropped",
           only: "test_the_result_of_a_call_whose_fiber_is_dropped_by_its_scheduler_is_freed"
 end
 
-Mutation.area("native", test: "test/rebalance_protocol_test.rb") do
+Mutation.area("native", test: "test/consumer/rebalance_protocol_test.rb") do
   without :leaving_skips_protocol, "a consumer that leaves its group does not ask for the protocol",
           by: "{", only: "test_the_protocol_is_queried_once_for_an_assignment_and_not_while_closing_range"
 end
@@ -97,13 +97,13 @@ Mutation.area("native",
   without :transaction_offsets_freed, "the offsets of a rejected transaction call are destroyed"
 end
 
-Mutation.area("native", test: "test/transaction_native_test.rb") do
+Mutation.area("native", test: "test/producer/transaction_native_test.rb") do
   without :transaction_least_time, "a transaction call lasts until librdkafka has seen it",
           sub: { " > LEAST_MS ? remaining_ms : LEAST_MS" => "" },
           only: "test_transactions_whose_commits_are_resumed_as_they_end_stay_apart", runs: 3
 end
 
-Mutation.area("native", test: "test/static_checks_test.rb") do
+Mutation.area("native", test: "test/project/static_checks_test.rb") do
   without :snprintf_without_gvl, "nothing of Ruby is called without the GVL",
           sub: { "undef snprintf" => "define SNPRINTF_IS_RUBYS" }, only: "test_penstocks_sources_have_no_findings"
   without :exports_init_only, "nothing is exported but Init_penstock",
@@ -118,19 +118,19 @@ Mutation.area("space", test: "test/proofs/core_test.rb", only: "test_no_part_of_
   without :space_turns_go_on, "turns go on until the queue is full"
 end
 
-Mutation.area("space", test: "test/producer_backpressure_test.rb") do
+Mutation.area("space", test: "test/producer/backpressure_test.rb") do
   without :space_new_call_queues, "a new call queues behind the waiting ones",
           sub: { "ps_space_line(&producer->space)" => "false" },
           only: "test_no_thread_waits_for_space_while_each_other_thread_gets_it_several_times"
 end
 
-Mutation.area("space", test: "test/fiber_life_test.rb") do
+Mutation.area("space", test: "test/waiting/fiber_life_test.rb") do
   without :space_stuck_turn, "an unused turn does not block the others",
           sub: { "ps_space_unstick(&producer->space)" => "(void)0" },
           only: "test_dropped_fibers_that_wait_for_queue_space_block_no_other_thread"
 end
 
-Mutation.area("flusher", test: "test/flush_on_wait_test.rb") do
+Mutation.area("flusher", test: "test/producer/flush_on_wait_test.rb") do
   without :flusher_keeps_batches, "asynchronous messages keep most of their batch size beside callers that wait",
           only: "test_synchronous_calls_linger_if_they_would_cut_short_most_batches_of_asynchronous_calls"
   without :flusher_ends, "the closing thread wakes the flusher", only: "test_closing_does_not_wait_for_an_idle_flusher"

@@ -2,7 +2,7 @@
 
 # docs/evidence/safety.md, "Ractors".
 
-Mutation.area("ractors", test: "test/ractor_test.rb") do
+Mutation.area("ractors", test: "test/process/ractor_test.rb") do
   without :ractor_safe, "the extension declares itself safe for Ractors",
           only: "test_ractors_send_through_one_producer_and_each_message_is_stored_once"
   without :handle_frozen, "a handle is a frozen native object",
@@ -66,7 +66,7 @@ Mutation.area("ractors", test: "test/ractor_test.rb") do
           only: "test_events_of_the_last_handles_messages_are_published_after_the_producer_is_dropped"
 end
 
-Mutation.area("ractors", test: "test/events_test.rb") do
+Mutation.area("ractors", test: "test/instrumentation/events_test.rb") do
   without :producers_remembered, "collected producers are no longer found",
           by: "@all[internals] = true\nend\n\ndef self.all\n  @all.keys", only: "/test_/", runs: 5
 end

@@ -14,7 +14,7 @@ Mutation.area("security", test: "test/proofs/gc_classes_test.rb") do
           by: "memset(secret->bytes, 0, size);", only: "test_secret_under_stress"
 end
 
-Mutation.area("security", test: "test/tokens_test.rb") do
+Mutation.area("security", test: "test/native/tokens_test.rb") do
   without :token_always_answered, "librdkafka gets its answer whatever a token provider does",
           sub: { "unless bearer.answered?" => "if false" },
           only: "test_a_provider_that_fails_in_any_way_gives_its_client_a_failure"
@@ -22,7 +22,7 @@ Mutation.area("security", test: "test/tokens_test.rb") do
           sub: { "safe(reason)" => "reason.to_s" }, only: "test_a_provider_that_fails_in_any_way_gives_its_client_a_failure"
 end
 
-Mutation.area("security", test: "test/secret_test.rb") do
+Mutation.area("security", test: "test/config/secret_test.rb") do
   without :error_redacted, "errors of librdkafka have no secrets",
           only: "test_secret_settings_that_librdkafka_quotes_are_removed_from_log_lines_and_errors"
 end

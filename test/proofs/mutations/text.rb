@@ -2,7 +2,7 @@
 
 # Text of brokers and users, before it is shown.
 
-Mutation.area("text", test: "test/foreign_text_test.rb") do
+Mutation.area("text", test: "test/native/foreign_text_test.rb") do
   without :broker_text_cleaned, "text of brokers is made valid and harmless where it becomes a String",
           before: "if (size > 0) return rb_utf8_str_new(text, (long)size);",
           only: "test_every_call_of_a_rejected_producer_raises_its_documented_error"

@@ -22,7 +22,7 @@ Mutation.area("watch", test: "test/proofs/core_test.rb", only: "test_no_part_of_
   without :watch_deadline, "a thread serves no longer than it waits", sub: { "slice_end_us < " => "" }
 end
 
-Mutation.area("watch", test: "test/watch_test.rb") do
+Mutation.area("watch", test: "test/native/watch_test.rb") do
   without :watch_interrupt_wakes, "an interrupt or the end of the wait wakes the watching thread",
           by: "(void)watch, (void)sleeps;", only: "test_after_thread_kill_of_the_serving_thread_the_others_get_their_results"
   without :watch_ends_in_nogvl, "the client is handed back before the wait ends in Ruby",

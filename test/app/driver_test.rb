@@ -1,0 +1,443 @@
+# frozen_string_literal: true
+
+require_relative "../test_helper"
+require "penstock/testing"
+
+# The driver with which programs test their applications.
+class AppDriverTest < PenstockTest
+  def setup
+    super
+    @seen = []
+  end
+
+  # An application with the topic "orders" in the group "billing".
+  def app(configure: nil, **options, &block)
+    Penstock.app do |app|
+      app.kafka = { "bootstrap.servers": "nowhere" }
+      configure&.call(app)
+      app.group("billing") { |group| group.topic "orders", to: block || ->(message) { @seen << message.payload }, **options }
+    end
+  end
+
+  def drive(seed: 7, **options, &block) = Penstock::Testing.drive(app(**options, &block), seed:)
+
+  def produce(driver, *payloads, **more) = payloads.each { |payload| driver.produce("orders", payload:, **more) }
+
+  # ---- processing ----
+
+  def test_messages_are_processed_and_committed_in_time_that_the_test_lets_pass
+    driver = drive
+    produce(driver, "a", "b")
+    assert_empty @seen
+    driver.run
+    assert_equal [%w[a b], nil], [@seen, driver.committed("billing", "orders")]
+    driver.advance(5)
+    assert_equal 2, driver.committed(:billing, :orders)
+    assert_equal [true, true], [driver.health.ready?, driver.stop.complete?]
+    assert_equal "#<Penstock::Testing::Driver seed 7, 2 messages>", driver.inspect
+  end
+
+  def test_a_test_of_retries_and_dead_letters
+    driver = drive(retry: { times: 3 }, dead_letter: "dead") { |message| raise "down" if message.payload == "bad" }
+    produce(driver, "bad", "good")
+    driver.advance(2)
+    assert_equal [["down"] * 2, []], [driver.errors.map(&:message), driver.produced]
+    driver.advance(60)
+    assert_equal 4, driver.errors.size
+    copy = driver.produced("dead").first
+    assert_equal %w[bad 4 down], [copy[:payload], *copy[:headers].values_at("source_attempts", "error_message")]
+    assert_equal 2, driver.committed("billing", "orders")
+  end
+
+  def test_what_a_processor_does
+    processor = Class.new(Penstock::Processor) do
+      def process(message)
+        case message.value
+        when 1 then produce({ topic: "bills", payload: "bill" })
+        when 2 then skip("not now")
+        when 3 then retry_in(100) if attempt == 1
+        end
+      end
+    end
+    driver = Penstock::Testing.drive(Penstock.app do |app|
+      app.kafka = { "bootstrap.servers": "nowhere" }
+      app.group("billing") { |group| group.topic "orders", to: processor, value: :json }
+    end)
+    produce(driver, "1", "2", "3")
+    driver.advance(50)
+    assert_equal(%w[bill], driver.produced("bills").map { |message| message[:payload] })
+    assert_equal 2, driver.committed("billing", "orders")
+    driver.advance(60)
+    assert_equal 3, driver.committed("billing", "orders")
+  end
+
+  def test_batches_by_size_and_time
+    driver = drive(batch: { size: 3, wait: 10 }) { |batch| @seen << batch.payloads }
+    produce(driver, "a", "b", "c", "d")
+    driver.run
+    assert_equal [%w[a b c]], @seen
+    driver.advance(11)
+    assert_equal [%w[a b c], %w[d]], @seen
+  end
+
+  def test_delay_and_expire_look_at_the_drivers_clock
+    driver = drive(delay: 60, expire: 3_600)
+    produce(driver, "a")
+    driver.advance(59)
+    assert_empty @seen
+    driver.advance(2)
+    assert_equal %w[a], @seen
+    now = driver.produce("orders", payload: "b").timestamp
+    produce(driver, "old", timestamp: now - 3_700_000)
+    driver.advance(61)
+    assert_equal [%w[a b], 3], [@seen, driver.advance(5).committed("billing", "orders")]
+  end
+
+  def test_a_throttle
+    driver = drive(throttle: { messages: 10, per: 2 })
+    35.times { |i| driver.produce("orders", payload: i.to_s) }
+    assert_equal [10, 15, 20], ([0, 1, 1].map { |seconds| driver.advance(seconds) && @seen.size })
+    driver.advance(10)
+    assert_equal Array.new(35, &:to_s), @seen
+  end
+
+  def test_a_throttle_of_messages_that_are_tried_again
+    driver = drive(order: :unordered, throttle: { messages: 5, per: 1 }, retry: { from: 0.5, to: 0.5 }) do |message|
+      @seen << message.payload
+      raise "now and then" if @seen.size.odd?
+    end
+    30.times { |i| driver.produce("orders", payload: i.to_s) }
+    driver.advance(4)
+    assert_operator @seen.size, :<=, 25
+    driver.advance(30)
+    assert_equal Array.new(30, &:to_s).sort, @seen.uniq.sort
+  end
+
+  def test_a_throttle_and_batches
+    driver = drive(throttle: { messages: 10, per: 1 }, batch: { size: 25 }) { |batch| @seen << batch.size }
+    100.times { |i| driver.produce("orders", payload: i.to_s) }
+    assert_equal [25], driver.run && @seen
+    driver.advance(7)
+    assert_equal [25] * 4, @seen
+  end
+
+  # @return [Class] of processors that note what is called
+  def ticking(seen)
+    Class.new(Penstock::Processor) do
+      define_method(:process) { |message| seen << message.payload }
+      define_method(:tick) { seen << "tick #{partition}" }
+      define_method(:revoked) { seen << "revoked" }
+    end
+  end
+
+  %i[partition key].each do |order|
+    define_method(:"test_ticks_with_the_order_#{order}") do
+      seen = @seen
+      driver = Penstock::Testing.drive(Penstock.app do |app|
+        app.kafka = { "bootstrap.servers": "nowhere" }
+        app.group("billing") { |group| group.topic "orders", to: ticking(seen), order:, tick: 10 }
+      end)
+      produce(driver, "a", key: "k")
+      driver.advance(25)
+      assert_equal ["a", "tick 0", "tick 0"], @seen
+      driver.revoke("billing")
+      driver.advance(60)
+      assert_equal "revoked", @seen.last
+      assert_equal 4, @seen.size
+      driver.assign("billing", { "orders" => 0 })
+      driver.advance(15)
+      assert_equal "tick 0", @seen.last
+      assert_predicate driver.stop, :complete?
+    end
+  end
+
+  def test_a_tick_that_fails_is_an_error_and_comes_again
+    processor = Class.new(Penstock::Processor) do
+      define_method(:process) { |_| nil }
+      define_method(:tick) { raise "bad tick" }
+    end
+    driver = Penstock::Testing.drive(Penstock.app do |app|
+      app.kafka = { "bootstrap.servers": "nowhere" }
+      app.group("billing") { |group| group.topic "orders", to: processor, tick: 1 }
+    end)
+    produce(driver, "a")
+    driver.advance(3.5)
+    assert_equal ["bad tick"] * 3, driver.errors.map(&:message)
+    assert_equal 1, driver.advance(5).committed("billing", "orders")
+  end
+
+  def test_wrong_options
+    [{ throttle: 5 }, { throttle: {} }, { throttle: { messages: 0 } }, { throttle: { messages: 1, per: 0 } }, { tick: 0 },
+     { tick: "1" }].each do |options|
+      assert_raises(Penstock::ConfigurationInvalidError, options.inspect) { app(**options) }
+    end
+    assert_raises(ArgumentError) { app(throttle: { message: 1 }) }
+  end
+
+  # ---- what is sent ----
+
+  # A processor that sends each message of a batch, and names it as done; then it does what the block says.
+  def sending(&block)
+    Class.new(Penstock::Processor) do
+      define_method(:process_batch) do |batch|
+        batch.each do |message|
+          produce({ topic: "bills", payload: message.payload })
+          batch.done(message)
+        end
+        instance_exec(&block) if block
+      end
+    end
+  end
+
+  def drive_batches(processor, **options)
+    Penstock::Testing.drive(Penstock.app do |app|
+      app.kafka = { "bootstrap.servers": "nowhere" }
+      app.group("billing") { |group| group.topic "orders", to: processor, batch: { size: 6 }, **options }
+    end)
+  end
+
+  [nil, -> { raise "later" if attempt == 1 }].each_with_index do |later, i|
+    define_method("test_a_message_of_a_batch_that_was_done_counts_only_if_what_it_sent_is_delivered_#{i}") do
+      driver = drive_batches(sending(&later))
+      6.times { |number| driver.produce("orders", payload: number.to_s) }
+      driver.instance_variable_get(:@runtime).sent.fail_next(:msg_timed_out, times: 2)
+      driver.advance(30)
+      assert_equal 6, driver.committed("billing", "orders")
+      assert_equal Array.new(6, &:to_s), driver.produced("bills").map { |message| message[:payload] }.uniq.sort
+    end
+  end
+
+  def test_a_processor_that_exits_after_all_is_done_stops_the_application
+    driver = drive_batches(Class.new(Penstock::Processor) do
+      define_method(:process_batch) do |batch|
+        batch.done(batch.size)
+        exit
+      end
+    end)
+    driver.produce("orders", payload: "a")
+    driver.run
+    assert_equal :ended, driver.advance(1).health.state
+    assert_kind_of SystemExit, driver.instance_variable_get(:@loop).report.error
+  end
+
+  def test_attempts_belong_to_one_message
+    seen = []
+    processor = Class.new(Penstock::Processor) do
+      define_method(:process) do |message|
+        seen << [message.payload, attempt]
+        raise "bad" if message.payload == "0" && attempt < 3
+      end
+    end
+    %i[key partition].each do |order|
+      seen.clear
+      driver = Penstock::Testing.drive(Penstock.app do |app|
+        app.kafka = { "bootstrap.servers": "nowhere" }
+        app.group("billing") { |group| group.topic "orders", to: processor, order: }
+      end)
+      3.times { |i| driver.produce("orders", key: "k", payload: i.to_s) }
+      driver.advance(30)
+      assert_equal [["0", 1], ["0", 2], ["0", 3], ["1", 1], ["2", 1]], seen
+    end
+  end
+
+  # It belongs to another member then.
+  def test_nothing_of_a_partition_that_is_gone_is_begun
+    seen = @seen
+    processor = Class.new(Penstock::Processor) do
+      define_method(:process_batch) { |_| seen << revoked? }
+      define_method(:tick) { seen << revoked? }
+    end
+    20.times do |seed|
+      driver = Penstock::Testing.drive(Penstock.app do |app|
+        app.kafka = { "bootstrap.servers": "nowhere" }
+        app.group("billing") { |group| group.topic "orders", to: processor, batch: { size: 2 }, tick: 1 }
+      end, seed:)
+      20.times { |i| driver.produce("orders", payload: i.to_s, partition: i % 3) }
+      (seed * 7 % 30).times { driver.step }
+      driver.advance(1.0)
+      driver.lose("billing")
+      driver.advance(10)
+    end
+    refute_includes seen, true
+  end
+
+  def test_partitions_that_are_assigned_while_the_application_stops
+    driver = drive
+    produce(driver, "a")
+    driver.run
+    driver.instance_variable_get(:@loop).stop
+    driver.step until %i[stopping ended].include?(driver.health.state)
+    produce_late(driver)
+    began = driver.instance_variable_get(:@runtime).now
+    assert_predicate driver.stop, :complete?
+    assert_operator driver.instance_variable_get(:@runtime).now - began, :<, 5
+  end
+
+  def produce_late(driver)
+    driver.assign("billing", { "orders" => [5, 6] })
+  rescue Penstock::ConsumerClosedError
+    nil # it has stopped already
+  end
+
+  # A typing error in a processor must not show the settings: Ruby before 3.4 prints its receiver.
+  def test_errors_show_no_setting
+    secret = "hunter2-secret"
+    settings = { "bootstrap.servers": "nowhere", "sasl.username": "u", "sasl.password": secret, "sasl.mechanism": "PLAIN",
+                 "security.protocol": "sasl_plaintext" }
+    processor = Class.new(Penstock::Processor) { define_method(:process) { |_| mesage } }
+    application = Penstock.app do |app|
+      app.kafka = settings
+      assert_raises(NoMethodError) { app.thread = 5 }.then { |error| refute_includes error.message, secret }
+      refute_includes app.inspect, secret
+      app.group("billing") { |group| group.topic "orders", to: processor, retry: { times: 0 }, dead_letter: "dead" }
+    end
+    driver = Penstock::Testing.drive(application)
+    produce(driver, "a")
+    driver.advance(5)
+    refute_includes driver.errors.map(&:message).join, secret
+    refute_includes driver.produced("dead").to_s, secret
+    assert_match(/mesage/, driver.errors.first.message)
+    parts = [driver.instance_variable_get(:@loop), *driver.instance_variable_get(:@loop).subscriptions]
+    parts.each { |part| [part.inspect, part.to_s].each { |text| refute_includes text, secret } }
+  end
+
+  def test_dead_letters_must_be_in_another_topic
+    assert_raises(Penstock::ConfigurationInvalidError) { app(dead_letter: "orders") }
+  end
+
+  def test_a_processor_that_does_not_exist_is_an_error_at_the_start
+    application = Penstock.app do |app|
+      app.kafka = { "bootstrap.servers": "nowhere" }
+      app.group("billing") { |group| group.topic "orders", to: "NoSuchProcessor" }
+    end
+    assert_raises(Penstock::ConfigurationInvalidError) { Penstock::Testing.drive(application) }
+    assert_raises(Penstock::ConfigurationInvalidError) { application.start }
+  end
+
+  def test_metrics
+    driver = drive(order: :unordered, retry: { times: 1, from: 3 }, dead_letter: "dead") do |message|
+      raise "bad" if message.payload == "bad"
+      raise Penstock::Processor::Skipped, "odd" if message.payload == "odd"
+    end
+    produce(driver, "bad", "odd", "good", partition: 1)
+    driver.advance(2)
+    row = driver.metrics.first
+    assert_equal ["billing", "orders", 1, 0, 1], row.to_a.first(5) # the bad one waits
+    assert_operator row.waiting_bytes, :>, 10
+    assert_equal [2, 1, 1, 1, 0], row.to_a.slice(6, 5)
+    driver.advance(10)
+    assert_equal [1, 0, 0, 0, 3, 2, 1, 1, 1], driver.metrics.first.to_a.slice(2, 9)
+    assert(driver.metrics.frozen? && driver.metrics.first.frozen?)
+  end
+
+  # ---- rebalances and crashes ----
+
+  def test_after_a_crash_what_is_not_committed_comes_again
+    driver = drive
+    produce(driver, "a")
+    driver.advance(6)
+    produce(driver, "b")
+    driver.run.crash.run
+    assert_equal %w[a b b], @seen
+  end
+
+  def test_partitions_that_are_taken_away_and_come_back
+    driver = drive
+    produce(driver, "a")
+    produce(driver, "b", partition: 1)
+    driver.run
+    driver.revoke("billing", { "orders" => [1] })
+    produce(driver, "c")
+    produce(driver, "d", partition: 1)
+    driver.run
+    assert_equal %w[a b c], @seen.sort
+    assert_equal 1, driver.committed("billing", "orders", 1) # on the revocation
+    driver.assign("billing", { "orders" => 1 })
+    driver.run
+    assert_equal %w[a b c d], @seen.sort
+    driver.lose("billing")
+    assert_nil driver.assign("billing", { "orders" => [0, 1] })
+    driver.run
+    assert_equal %w[a a b c c d d], @seen.sort # what was not committed
+  end
+
+  def test_a_revocation_waits_for_work
+    abandoned = 0
+    application = app(configure: ->(app) { app.drain_timeout = 10 }) { |message| @seen << message.payload }
+    application.monitor.subscribe("work.abandoned") { abandoned += 1 }
+    driver = Penstock::Testing.drive(application, seed: 1)
+    driver.run
+    produce(driver, "a")
+    driver.step until driver.in_work.any? { |_, _, offset| offset } # not the hook
+    driver.revoke("billing")
+    assert_equal [["orders", 0, 0]], driver.in_work
+    driver.run # the worker sees that the partition is to be given up, and does not begin
+    assert_equal [[], nil, 0], [@seen, driver.committed("billing", "orders"), abandoned]
+    driver.assign("billing", { "orders" => [0] })
+    assert_equal [%w[a], 1], [@seen, driver.advance(6).committed("billing", "orders")]
+  end
+
+  def test_commits_that_fail_are_sent_again
+    driver = drive
+    produce(driver, "a")
+    driver.fail_commits("billing", 2)
+    driver.advance(11)
+    assert_nil driver.committed("billing", "orders")
+    assert_equal 1, driver.advance(5).committed("billing", "orders")
+  end
+
+  # ---- the seed ----
+
+  def order_with(seed)
+    order = []
+    driver = Penstock::Testing.drive(app(order: :unordered) { |message| order << message.payload }, seed:)
+    produce(driver, *"a".."p")
+    driver.run
+    order
+  end
+
+  def test_the_seed_decides_the_order
+    orders = (1..10).map { |seed| order_with(seed) }
+    assert_operator orders.uniq.size, :>, 1
+    assert_equal orders, (1..10).map { |seed| order_with(seed) }
+    assert(orders.all? { |order| order.sort == [*"a".."p"] })
+  end
+
+  def test_explore_names_the_seed_that_fails
+    seeds = []
+    assert_nil(Penstock::Testing.explore(app, runs: 3, seed: 5) { |driver| seeds << driver.seed })
+    assert_equal [5, 6, 7], seeds
+    error = assert_raises(Minitest::Assertion) do
+      Penstock::Testing.explore(app, runs: 3) { |driver| assert_operator driver.seed, :<, 1 }
+    end
+    assert_match(/\n\(with the seed 1\)\z/, error.message)
+  end
+
+  def test_drivers_of_one_application_do_not_hear_each_other
+    application = app { raise "bad" }
+    one, two = Array.new(2) { Penstock::Testing.drive(application) }
+    produce(one, "a")
+    [one, two].each(&:run)
+    assert_equal [1, 0], [one.errors.size, two.errors.size]
+  end
+
+  def test_wrong_use
+    assert_match(/needs an application/, assert_raises(ArgumentError) { Penstock::Testing.drive(:app) }.message)
+    assert_raises(ArgumentError) { Penstock::Testing.drive(app, sead: 1) }
+    assert_raises(ArgumentError) { drive.produce("order", payload: "a") }
+    assert_match(/did you mean "orders"/, assert_raises(ArgumentError) { drive.committed("billing", "orderz") }.message)
+    assert_raises(ArgumentError) { drive.revoke("billing", "orders") }
+    ["1", -1, nil].each { |seconds| assert_raises(ArgumentError) { drive.advance(seconds) } }
+    stopped = drive.tap(&:stop)
+    assert_raises(ArgumentError) { produce(stopped, "a") }
+    assert_match(/did you mean "billing"/, assert_raises(ArgumentError) { drive.committed("biling", "orders") }.message)
+  end
+
+  def test_it_connects_nowhere_and_starts_no_thread
+    before = Thread.list
+    driver = drive(order: :key)
+    produce(driver, "a", key: "k")
+    driver.advance(100).stop
+    assert_empty Thread.list - before
+  end
+end

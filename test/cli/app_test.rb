@@ -1,0 +1,128 @@
+# frozen_string_literal: true
+
+require "tmpdir"
+require_relative "../test_helper"
+require "penstock/cli"
+
+# `penstock server` and `penstock routes`.
+class CLIAppTest < PenstockTest
+  FILE = <<~RUBY
+    require "penstock/app"
+    Penstock.app do |app|
+      app.kafka = { "bootstrap.servers": ENV.fetch("SERVERS"), "sasl.password": "s3cret" }
+      app.group "billing", kafka: { "session.timeout.ms": 6_000 } do |group|
+        group.topic ENV.fetch("TOPIC"), to: ->(record) { puts(record.payload) || $stdout.flush }, order: :key
+      end
+      app.group("audit") { |group| group.topic(/audit-.+/, to: "Nowhere", retry: { times: 3 }, dead_letter: "dead") }
+    end
+  RUBY
+
+  def setup
+    super
+    @before = %w[SERVERS TOPIC].to_h { |name| [name, ENV[name]] }
+    ENV.update("SERVERS" => cluster.bootstrap_servers, "TOPIC" => "orders")
+  end
+
+  def teardown
+    ENV.update(@before)
+    super
+  end
+
+  # @return [Array(Integer, String, String)] the status, stdout and stderr
+  def cli(*arguments, file: FILE)
+    Dir.mktmpdir do |directory|
+      path = File.join(directory, "app.rb")
+      File.write(path, file)
+      out = StringIO.new
+      err = StringIO.new
+      [Penstock::CLI.start(arguments.map { |argument| argument.sub("FILE", path) }, out:, err:), out.string, err.string]
+    end
+  end
+
+  def test_routes_prints_every_option_and_no_secret
+    status, out, err = cli("routes", "-r", "FILE")
+    assert_equal [0, ""], [status, err]
+    assert_equal <<~TEXT, out.sub(/to Proc.*$/, "to Proc")
+      group billing, 1 connection
+        kafka: bootstrap.servers, sasl.password, session.timeout.ms
+        "orders" to Proc
+          order: :key
+          in_flight: 1000 (default)
+          value: nil (default)
+          key: nil (default)
+          batch: nil (default)
+          filter: nil (default)
+          delay: nil (default)
+          expire: nil (default)
+          throttle: nil (default)
+          tick: nil (default)
+          offsets: :automatic (default)
+          retry: times: nil, from: 1, to: 60 (default)
+          dead_letter: nil (default)
+          after_retries: :block (default)
+      group audit, 1 connection
+        kafka: bootstrap.servers, sasl.password
+        /audit-.+/ to Nowhere
+          order: :partition (default)
+          in_flight: 1000 (default)
+          value: nil (default)
+          key: nil (default)
+          batch: nil (default)
+          filter: nil (default)
+          delay: nil (default)
+          expire: nil (default)
+          throttle: nil (default)
+          tick: nil (default)
+          offsets: :automatic (default)
+          retry: times: 3, from: 1, to: 60
+          dead_letter: "dead"
+          after_retries: :dead_letter (default)
+    TEXT
+  end
+
+  def test_only_some_groups
+    { %w[--only billing] => %w[billing], %w[--except billing] => %w[audit],
+      %w[--only audit,billing] => %w[billing audit] }.each do |more, ids|
+      assert_equal ids, cli("routes", "-r", "FILE", *more)[1].scan(/^group (\w+)/).flatten
+    end
+  end
+
+  def test_wrong_usage_is_named
+    none = ""
+    two = "require 'penstock/app'; 2.times { Penstock.app { |app| app.group('g') { |group| group.topic('t', to: ->(_) {}) } } }"
+    { ["there is no group biling (did you mean \"billing\"?)", FILE] => %w[--only biling],
+      ["exclude each other", FILE] => %w[--only billing --except audit], ["leaves no group", FILE] => %w[--except billing,audit],
+      ["makes 0 applications, not one", none] => [], ["makes 2 applications, not one", two] => [],
+      ["cannot be loaded", "require 'not/there'"] => [], ["accepts only options", FILE] => %w[more] }.each do |(text, file), more|
+      status, out, err = cli("routes", "-r", "FILE", *more, file:)
+      assert_equal [2, ""], [status, out], text
+      assert_includes err, text
+    end
+    assert_includes cli("server", "-r", "not-there.rb")[2], "there is no file not-there.rb"
+    assert_includes cli("server", "--hlep")[2], "--hlep"
+  end
+
+  def test_help_describes_the_commands
+    %w[server routes].each { |command| assert_match(/--only GROUPS/, cli(command, "--help")[1]) }
+  end
+
+  def test_server_runs_until_a_signal
+    name = topic(partitions: 1)
+    ENV["TOPIC"] = name
+    producer.produce_sync(topic: name, payload: "hello", partition: 0)
+    lib = File.expand_path("../../lib", __dir__)
+    Dir.mktmpdir do |directory|
+      File.write(File.join(directory, "app.rb"), FILE.sub("app.group \"billing\"", "app.group \"billing-\#{Process.pid}\"")
+                                                     .sub(/, "sasl.password.*"/, "").sub(/^  app.group\("audit.*$/, "")
+                                                     .sub("6_000 }", "6_000, \"auto.offset.reset\": \"earliest\" }"))
+      command = [RbConfig.ruby, "-w", "-I", lib, File.expand_path("../../exe/penstock", __dir__), "server", "-r", "app.rb"]
+      IO.popen(command, chdir: directory) do |io|
+        assert_match(/1 group; Ctrl-C/, io.gets)
+        assert_equal "hello\n", io.gets
+        Process.kill(:TERM, io.pid)
+        assert_nil io.gets
+      end
+      assert_equal 0, $?.exitstatus
+    end
+  end
+end

@@ -1,0 +1,162 @@
+# frozen_string_literal: true
+
+require_relative "../test_helper"
+require_relative "../support/consumer_test_case"
+
+# config.stuck_after, config.restart_stuck.
+class StuckPartitionTest < ConsumerTestCase
+  AFTER = 400 # ms
+  ERRORS = 10_000 # of requests for messages, of which fetch.error.backoff.ms lets the consumer send 100 a second
+
+  def setup
+    super
+    @own = own_cluster
+    @topic = topic(partitions: 2, on: @own)
+    @producer = producer(servers: @own.bootstrap_servers)
+    @told = Queue.new
+  end
+
+  def watched(**kafka)
+    one = consumer(servers: @own.bootstrap_servers, **kafka) do |config|
+      config.stuck_after = AFTER
+      yield config if block_given?
+    end
+    one.monitor.subscribe("partition.stuck") { |event| @told << event }
+    one.assign(@topic => { 0 => 0, 1 => 0 })
+  end
+
+  def fill(payloads, partition: 0) = produce(@topic, payloads, partition:, on: @producer)
+
+  # Brokers reject every request for messages, so none arrives. They answer questions about ends.
+  def without_fetches(one)
+    @own.inject_errors(:fetch, *([:not_leader_for_partition] * ERRORS)) # before anything can be fetched
+    yield
+  ensure
+    @own.clear_errors(:fetch)
+    eventually { one.assignment.any? }
+  end
+
+  def poll_until(one)
+    eventually do
+      one.poll(timeout: 0.05)
+      yield
+    rescue Penstock::ConsumeError
+      false # the rejected requests
+    end
+  end
+
+  # behaviour: consumer.caught_up, partition.stuck, rebalance.held_back
+  def test_a_partition_from_which_nothing_comes_is_reported
+    one = watched
+    fill(%w[a])
+    assert_equal ["a"], take(one, 1).map(&:payload)
+    without_fetches(one) do
+      fill(%w[b c])
+      poll_until(one) { @told.size.positive? }
+    end
+    event = @told.pop
+    assert_equal [@topic, 0, 1, 2, false, one.id],
+                 event.payload.values_at(:topic, :partition, :position, :lag, :restarted, :consumer_id)
+    assert_operator event[:time], :>=, AFTER
+    assert_equal %w[b c], take(one, 2).map(&:payload)
+  end
+
+  def test_a_partition_that_moves_while_the_brokers_are_asked_is_not_restarted
+    one = watched { |config| config.restart_stuck = true }
+    fill(%w[a])
+    take(one, 1)
+    asked = Queue.new
+    test = self
+    one.define_singleton_method(:lag) do |partitions, **|
+      test.fill(%w[b c])
+      test.take(self, 2)
+      singleton_class.remove_method(:lag)
+      asked << true
+      partitions.transform_values { |list| list.to_h { |partition| [partition, 2] } }
+    end
+    asked.pop
+    assert_nil one.poll(timeout: 1)
+    assert_empty @told.size.times.map { @told.pop.payload }.select { |payload| payload[:partition].zero? }
+  end
+
+  def test_a_restart_loses_and_repeats_nothing
+    one = watched { |config| config.restart_stuck = true }
+    fill(%w[a])
+    take(one, 1)
+    without_fetches(one) do
+      fill(%w[b c])
+      poll_until(one) { @told.size.positive? }
+    end
+    assert @told.pop[:restarted]
+    assert_equal %w[b c], take(one, 2).map(&:payload)
+    assert_nil one.poll(timeout: 0.2)
+  end
+
+  # A new message needs a moment to come.
+  def test_an_idle_partition_is_not_stuck_as_soon_as_it_has_a_message
+    one = watched
+    fill(%w[a])
+    take(one, 1)
+    idle_until = now + (AFTER * 2 / 1000.0)
+    one.poll(timeout: 0.05) while now < idle_until
+    told_at = []
+    one.monitor.subscribe("partition.stuck") { told_at << now }
+    without_fetches(one) do
+      filled = now
+      fill(%w[b])
+      poll_until(one) { told_at.any? }
+      assert_operator told_at.first - filled, :>=, AFTER / 1000.0
+    end
+  end
+
+  def test_partitions_that_are_read_paused_or_not_polled_are_not_stuck
+    one = watched
+    fill(%w[a])
+    fill(%w[x y], partition: 1)
+    one.pause(@topic => [1])
+    take(one, 1)
+    finish = now + (AFTER * 4 / 1000.0)
+    one.poll(timeout: 0.05) while now < finish
+    fill(%w[b])
+    eventually { one.metrics.queue_length.positive? }
+    sleep AFTER * 4 / 1000.0 # the program does not poll
+    assert_empty @told
+    assert_equal ["b"], take(one, 1).map(&:payload)
+  end
+
+  def test_a_partition_is_stuck_though_messages_of_another_one_always_wait
+    one = watched
+    one.define_singleton_method(:lag) { |partitions, **| partitions.transform_values { |list| list.to_h { |each| [each, 2] } } }
+    fill(%w[x] * 100, partition: 1)
+    eventually do
+      fill(%w[x] * 100, partition: 1)
+      eventually { one.metrics.queue_length >= 200 }
+      take(one, 100)
+      @told.size.positive?
+    end
+    assert_equal 0, @told.pop[:partition]
+  end
+
+  def test_an_error_that_was_not_expected_is_reported_and_ends_nothing
+    one = watched
+    errors = Queue.new
+    one.monitor.subscribe("error.occurred") { |event| errors << event }
+    one.define_singleton_method(:lag) do |partitions, **|
+      raise "unexpected" if errors.empty?
+
+      partitions.transform_values { |list| list.to_h { |each| [each, 2] } }
+    end
+    poll_until(one) { @told.size.positive? }
+    type, error = errors.pop.payload.values_at(:type, :error)
+    assert_equal %w[consumer.stuck_after unexpected], [type, error.message]
+  end
+
+  def test_its_thread_ends_with_the_consumer
+    one = watched
+    assert_includes Thread.list.map(&:name), "penstock.stuck"
+    one.close
+    eventually { !Thread.list.map(&:name).include?("penstock.stuck") }
+    consumer.assign(topic => [0])
+    refute_includes Thread.list.map(&:name), "penstock.stuck"
+  end
+end

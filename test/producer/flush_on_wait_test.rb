@@ -1,0 +1,216 @@
+# frozen_string_literal: true
+
+require_relative "../test_helper"
+require_relative "../support/fiber_schedulers"
+require_relative "../support/slow_calls"
+
+# A caller that waits for delivery results does not wait for linger.ms. See core/produce/flusher.c.
+class FlushOnWaitTest < PenstockTest
+  include FreshCluster
+  include FiberSchedulers
+  include SlowCalls
+
+  LINGER_MS = 30_000
+
+  # A call that lingers takes 30 s; one that does not takes some ms.
+  def assert_does_not_linger(&work)
+    assert_took(LINGER_MS / 2_000, seconds(&work))
+  end
+
+  def seconds
+    before = now
+    yield
+    now - before
+  end
+
+  def messages(topic, count) = Array.new(count) { |i| { topic:, payload: i.to_s } }
+  def lingering(**settings, &block) = producer("linger.ms": LINGER_MS, **settings, &block)
+
+  # ---- which calls do not linger ----
+
+  def test_synchronous_calls_do_not_linger
+    waiting = lingering
+    name = topic
+    assert_does_not_linger do
+      3.times { waiting.produce_sync(topic: name, payload: "x") }
+      waiting.produce_many_sync(messages(name, 1_000))
+      waiting.buffer_many(messages(name, 10))
+      waiting.flush_sync
+    end
+    assert_equal 1_013, waiting.metrics[:delivered]
+  end
+
+  def test_waiting_for_handles_does_not_linger
+    waiting = lingering
+    name = topic
+    assert_does_not_linger do
+      waiting.produce_async(topic: name, payload: "x").wait
+      waiting.produce_many_async(messages(name, 100)).each(&:wait)
+      waiting.produce_many_async(messages(name, 100)).reverse.each(&:wait)
+      assert Penstock::DeliveryHandle.await_all(Array.new(100) { waiting.produce_async(topic: name, payload: "x") })
+    end
+  end
+
+  FiberSchedulers::KINDS.each do |kind|
+    define_method("test_#{kind}_fibers_that_wait_do_not_linger") do
+      waiting = lingering
+      name = topic
+      assert_does_not_linger do
+        with_scheduler(kind) do |fibers|
+          Array.new(10) { fibers.start { waiting.produce_sync(topic: name, payload: "x") } }.each(&:join)
+        end
+      end
+    end
+  end
+
+  def test_a_message_whose_partition_is_not_known_yet_does_not_linger
+    assert_does_not_linger { lingering.produce_sync(topic: "not-known-#{rand(2**32)}", payload: "x") }
+  end
+
+  def test_synchronous_calls_in_a_transaction_do_not_linger
+    waiting = lingering("transactional.id": "lingers-#{rand(2**32)}")
+    assert_does_not_linger do
+      waiting.transaction { waiting.produce_sync(topic: topic, payload: "x") }
+    end
+  end
+
+  # ---- which messages linger ----
+
+  def test_asynchronous_messages_linger
+    lazy = lingering
+    handle = lazy.produce_async(topic: topic, payload: "x")
+    sleep 0.3
+    assert_predicate handle, :pending?
+    lazy.purge
+  end
+
+  def test_every_message_lingers_without_the_setting
+    lazy = producer("linger.ms": 300) { |config| config.flush_on_wait = false }
+    name = topic
+    lazy.produce_sync(topic: name, payload: "x")
+    assert_operator seconds { lazy.produce_sync(topic: name, payload: "x") }, :>, 0.29
+    assert_empty flushers
+  end
+
+  # During the first linger.ms the flusher does not know yet how many messages come. Later it flushes for one request in six.
+  alone def test_synchronous_calls_linger_if_they_would_cut_short_most_batches_of_asynchronous_calls
+    busy = producer("linger.ms": 100)
+    name = topic(partitions: 1)
+    begins = now
+    lingered = []
+    until now - begins > 1.5
+      took = seconds do
+        busy.produce_many_async(messages(name, 100))
+        busy.produce_sync(topic: name, payload: "x")
+      end
+      lingered << (took > 0.099) if now - begins > 0.5
+    end
+    assert_operator lingered.count(true), :>=, lingered.size / 2.0
+  end
+
+  def test_synchronous_calls_do_not_linger_again_once_asynchronous_messages_are_delivered
+    busy = lingering
+    name = topic(partitions: 1)
+    busy.produce_many_async(messages(name, 100))
+    busy.flush
+    assert_does_not_linger { 100.times { busy.produce_sync(topic: name, payload: "x") } }
+  end
+
+  # ---- the thread ----
+
+  def flushers
+    Dir["/proc/self/task/*/comm"].select do |file|
+      File.read(file).start_with?("penstock.flush")
+    rescue SystemCallError # the thread has ended meanwhile
+      false
+    end
+  end
+
+  def test_a_producer_has_a_flusher_from_the_first_wait_until_it_closes
+    waiting = lingering
+    waiting.produce_async(topic: topic, payload: "x")
+    assert_empty flushers
+    20.times { waiting.produce_sync(topic: topic, payload: "x") }
+    assert_equal 1, flushers.size
+    waiting.close
+    eventually { flushers.empty? }
+  end
+
+  def test_closing_does_not_wait_for_an_idle_flusher
+    waiting = lingering
+    waiting.produce_sync(topic:, payload: "x")
+    sleep 0.1 # the flusher sleeps
+    assert_operator seconds { waiting.close }, :<, 5
+  end
+
+  def test_a_producer_without_linger_has_no_flusher
+    quick = producer("linger.ms": 0)
+    quick.produce_sync(topic:, payload: "x")
+    assert_empty flushers
+  end
+
+  slow def test_an_idle_flusher_ends_and_the_next_wait_starts_another_one
+    waiting = lingering
+    waiting.produce_sync(topic:, payload: "x")
+    eventually(30) { flushers.empty? }
+    assert_does_not_linger { waiting.produce_sync(topic:, payload: "x") }
+    assert_equal 1, flushers.size
+  end
+
+  def test_a_fork_child_has_a_flusher_of_its_own
+    waiting = lingering
+    name = topic
+    waiting.produce_sync(topic: name, payload: "x")
+    assert_operator in_child { seconds { waiting.produce_sync(topic: name, payload: "x") } }, :<, LINGER_MS / 2_000
+    assert_does_not_linger { waiting.produce_sync(topic: name, payload: "x") }
+  end
+
+  def test_a_trap_does_not_linger
+    waiting = lingering
+    name = topic
+    waiting.produce_async(topic: name, payload: "x") # connects, which is impossible in a trap
+    took = nil
+    before = trap("USR2") { took = seconds { waiting.produce_sync(topic: name, payload: "x") } }
+    Process.kill("USR2", Process.pid)
+    eventually { took }
+    assert_took(LINGER_MS / 2_000, took)
+  ensure
+    trap("USR2", before)
+  end
+
+  # ---- a flush that takes long ----
+
+  STUCK = <<~'RUBY'
+    require "penstock"
+    require "timeout"
+    require "tmpdir"
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    cluster = Penstock::EmbeddedCluster.new
+    producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 60_000 } }
+    waiting = Thread.new { producer.produce_sync(topic: "test", payload: "x") rescue $! }
+    sleep 0.01 until File.exist?(ENV.fetch("SLOW_FLUSH")) # the flush has begun
+  RUBY
+
+  def stuck!(program, ms)
+    Dir.mktmpdir { |directory| slow!(STUCK + program, flush_ms: ms, flush: File.join(directory, "flush")) }
+  end
+
+  def test_a_flush_for_one_caller_does_not_delay_the_interrupt_of_another
+    took = stuck!(<<~'RUBY', 10_000)
+      before = now
+      begin
+        Timeout.timeout(0.2) { producer.produce_sync(topic: "test", payload: "x") }
+      rescue Timeout::Error
+        waiting.raise("stop")
+        waiting.value
+        $stdout.syswrite(now - before)
+      end
+      exit!(true) # closing waits for the flush
+    RUBY
+    assert_took(5, Float(took))
+  end
+
+  def test_a_client_is_destroyed_after_its_last_flush
+    assert_equal "1", stuck!("print producer.close.delivered", 2_000)
+  end
+end

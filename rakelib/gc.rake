@@ -8,7 +8,8 @@ namespace :test do
   task gc: :compile do
     # Those of the garbage collector put native classes under stress themselves.
     all = FileList["test/proofs/gc*_test.rb"]
-    files = { "normal" => all, "compact" => all, "young" => FileList["test/producer/{delivery_handle,message}_test.rb", "test/errors/error_test.rb"] }
+    files = { "normal" => all, "compact" => all,
+              "young" => FileList["test/producer/{delivery_handle,message}_test.rb", "test/errors/error_test.rb"] }
     counts = Hash.new(0)
     files.each do |level, tests|
       puts "---- PENSTOCK_GC=#{level}"

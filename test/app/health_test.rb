@@ -8,7 +8,8 @@ require "tmpdir"
 
 # How a running application is, for operators and probes.
 class AppHealthTest < AppTestCase
-  def cluster = embedded_cluster # a test makes its commits fail
+  # A test makes its commits fail.
+  def cluster = embedded_cluster
 
   def setup
     super

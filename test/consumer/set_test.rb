@@ -94,7 +94,7 @@ class ConsumerSetTest < ConsumerTestCase
     set = Set.new(*idle(1).first)
     quiet(set)
     ready = nil
-    assert_operator seconds_of { ready = set.wait(timeout: 0.3) }, :>=, 0.29 # test/waiting/conformance_test.rb: and not much longer
+    assert_operator seconds_of { ready = set.wait(timeout: 0.3) }, :>=, 0.29 # and not much longer: conformance_test.rb
     assert_empty ready
     assert_empty set.wait(timeout: 0)
     assert_operator seconds_of { assert_empty Set.new.wait(timeout: 0.3) }, :>=, 0.29

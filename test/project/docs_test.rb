@@ -98,7 +98,8 @@ class DocsTest < PenstockTest
 
   # @return [String] code that loads the gem, or a stand-in if it is not installed
   def with_gem(name)
-    "begin; require #{name.inspect}; rescue LoadError; require #{File.join(__dir__, "../support", STAND_INS[name]).inspect}; end\n"
+    stand_in = File.join(__dir__, "../support", STAND_INS[name])
+    "begin; require #{name.inspect}; rescue LoadError; require #{stand_in.inspect}; end\n"
   end
 
   def test_the_ruby_snippets_about_opentelemetry_run_unchanged

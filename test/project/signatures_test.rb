@@ -95,7 +95,8 @@ class SignaturesTest < PenstockTest
 
   # `rake test:signatures` does the same with more files.
   slow def test_calls_of_other_tests_have_the_types_of_the_signatures
-    files = %w[instrumentation/tags consumer/message_new instrumentation/monitor testing/clients_buffered consumer/mark].map { |name| "test/#{name}_test.rb" }
+    files = %w[instrumentation/tags instrumentation/monitor consumer/message_new consumer/mark testing/clients_buffered]
+            .map { |name| "test/#{name}_test.rb" }
     output, status = signed("-e", "ARGV.each { |file| require File.expand_path(file) }", *files)
     assert_predicate status, :success?, output
     assert_operator output[/signatures: (\d+) calls/, 1].to_i, :>, 1_000

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-# One process of the loop in test/proofs/support/ffi_defect.rb: ruby churn.rb KIND SECONDS. The seconds are CPU time. KIND is one of
+# One process of the loop in test/proofs/support/ffi_defect.rb: ruby churn.rb KIND SECONDS. The seconds are CPU time.
+# KIND is one of
 #
 #   unprotected, protected   struct layouts of this folder's extension, whose field Hash is stored without or with a write barrier
 #   penstock                 the same usage of Penstock's own objects: producers, handles, reports and consumed messages

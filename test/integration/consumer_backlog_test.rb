@@ -8,7 +8,7 @@ class ConsumerBacklogTest < PenstockTest
   SERVERS = ENV.fetch("PENSTOCK_KAFKA") { abort "test/integration needs a Kafka: run bin/test, or set PENSTOCK_KAFKA" }
   MEMORY = 24 << 20
 
-  def test_a_stalled_reader_stays_within_its_memory_and_released_batches_return_theirs
+  thorough def test_a_stalled_reader_stays_within_its_memory_and_released_batches_return_theirs
     backlog = ConsumerBacklog.new(SERVERS, 60).produce
     sizes = backlog.read(MEMORY)
     assert_operator sizes.stalled, :<, MEMORY * 1.2, sizes.to_s

@@ -82,7 +82,7 @@ class KafkaConsumerDefectsTest < ConsumerTestCase
   # librdkafka #4187 (2.1.0), #4724 (2.6.1): a deleted partition keeps a consumer from closing. `close` then returns at its
   # timeout.
   # defect C16
-  def test_16_close_of_a_consumer_whose_topic_was_deleted_returns_in_time
+  thorough def test_16_close_of_a_consumer_whose_topic_was_deleted_returns_in_time
     name = filled(1_000)
     program = IO.popen([RbConfig.ruby, "-I", LIBRARY, "-r", "penstock", "-e", DELETED, SERVERS, name], "r+")
     assert_equal "reads\n", program.gets
@@ -180,7 +180,7 @@ class KafkaConsumerDefectsTest < ConsumerTestCase
 
   # librdkafka reads on at the messages that the program is just taking when it pauses the partitions that stay: they came twice.
   # defect C37
-  def test_37_messages_that_are_taken_when_the_group_rebalances_come_once
+  thorough def test_37_messages_that_are_taken_when_the_group_rebalances_come_once
     sender = producer
     names = Array.new(2) { "penstock-test-#{SecureRandom.hex(6)}" }
     names.each { |name| sender.produce_sync(topic: name, payload: "first", partition: 0) }

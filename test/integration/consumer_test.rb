@@ -7,6 +7,8 @@ require "securerandom"
 
 # Consumers on a real Apache Kafka: PENSTOCK_KAFKA says where it is; bin/test starts one.
 class KafkaConsumerTest < ConsumerTestCase
+  thorough(/_with_the_protocol_classic\z/) # each topic takes seconds to be found; the other protocol shows the same rules
+
   SERVERS = ENV.fetch("PENSTOCK_KAFKA") { abort "test/integration needs a Kafka: run bin/test, or set PENSTOCK_KAFKA" }
 
   def consumer(servers: SERVERS, **settings, &block) = super

@@ -25,7 +25,7 @@ class KafkaExactlyOnceTest < PenstockTest
   end
 
   ExactlyOnceStorm::PROTOCOLS.each_key do |name|
-    slow define_method(:"test_members_that_fail_and_are_killed_process_each_message_once_with_#{name}") {
+    thorough slow define_method(:"test_members_that_fail_and_are_killed_process_each_message_once_with_#{name}") {
       skip "librdkafka 2.12 has it" unless ExactlyOnceStorm.protocols.include?(name)
       storm = storm(name)
       count = fill(4_000)

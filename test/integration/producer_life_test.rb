@@ -21,7 +21,7 @@ class IntegrationProducerLifeTest < PenstockTest
 
   def new_topic = "penstock-life-#{SecureRandom.hex(6)}"
 
-  def test_threads_that_produce_while_another_thread_disconnects_repeatedly_lose_and_repeat_no_message
+  thorough def test_threads_that_produce_while_another_thread_disconnects_repeatedly_lose_and_repeat_no_message
     topic = new_topic
     one = kafka_producer("linger.ms": 1)
     one.produce_sync(topic:, payload: "first")

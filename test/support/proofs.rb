@@ -26,21 +26,22 @@ class Proofs
   CALLS = %w[allocations gvl hostile_broker].freeze
   CONSUMER = %w[consumer_* app_storm exactly_once_storm].freeze
   PRODUCER = %w[broker_failures overload fiber_soak ractors fork_and_exit exactly_once_storm ffi*].freeze
+  ADMIN = %w[admin_loops admin_brokers].freeze
   CODEC = %w[message_pack* msgpack_engine fuzz].freeze
 
   # Which proofs a path concerns. All rows that match count. Code of the library without a row concerns all proofs.
   CONCERNED = {
     "ext/penstock/core/consume/**/*" => [*NATIVE, *CORE, *CONSUMER],
     "ext/penstock/core/produce/**/*" => [*NATIVE, *CORE, *PRODUCER],
-    "ext/penstock/core/admin/**/*" => [*NATIVE, *CORE, "admin_loops"],
+    "ext/penstock/core/admin/**/*" => [*NATIVE, *CORE, *ADMIN],
     "ext/penstock/message_pack/**/*" => [*NATIVE, *CODEC],
     "ext/penstock/ruby/{consume*,poll_methods,batch,ledger_class}.c" => [*NATIVE, *CONSUMER, *CALLS],
     "ext/penstock/ruby/{produce*,message,handover,queue_space,delivery_handle,transaction_methods,shareable_producer}.c" =>
       [*NATIVE, *PRODUCER, *CALLS],
-    "ext/penstock/ruby/admin_*.c" => [*NATIVE, *CALLS, "admin_loops"],
+    "ext/penstock/ruby/admin_*.c" => [*NATIVE, *CALLS, *ADMIN],
     "lib/penstock/{consumer,consumer/**/*}.rb" => [*CONSUMER, *CALLS, "mutations", "gc*"],
     "lib/penstock/{producer,producer/**/*}.rb" => [*PRODUCER, *CALLS, "mutations", "gc*"],
-    "lib/penstock/{admin,admin/**/*}.rb" => [*CALLS, "admin_loops", "mutations"],
+    "lib/penstock/{admin,admin/**/*}.rb" => [*CALLS, *ADMIN, "mutations"],
     "lib/penstock/{app,app/**/*}.rb" => %w[app_storm consumer_storm mutations],
     "lib/penstock/{message_pack,message_pack/**/*}.rb" => CODEC,
     "lib/penstock/{errors,errors/**/*}.rb" => %w[mutations gc* hostile_broker],

@@ -196,7 +196,7 @@ class ProducerAroundTest < ProducerTestCase
       assert_equal result.size, producer.client.messages.size
       assert_equal [["around.error", "mine", producer]],
                    (errors.map { |event| [event[:type], event[:error].message, event[:caller]] })
-      assert_match(/Proc at .*producer_around_test\.rb:\d+/, errors[0][:hook])
+      assert_match(/Proc at .*around_test\.rb:\d+/, errors[0][:hook])
     end
   end
 
@@ -245,7 +245,7 @@ class ProducerAroundTest < ProducerTestCase
     producer.around { :nothing }
     errors = error_events(producer)
     error = assert_raises(Penstock::HookError) { producer.produce_sync(MESSAGE) }
-    assert_match(/Proc at \S+producer_around_test\.rb:\d+ did not call [^.]*\. Nothing was sent\./, error.message)
+    assert_match(/Proc at \S+around_test\.rb:\d+ did not call [^.]*\. Nothing was sent\./, error.message)
     assert_empty producer.client.messages
     assert_equal [error], (errors.map { |event| event[:error] })
   end

@@ -75,7 +75,7 @@ class AdminGroupsWithoutKafkaTest < PenstockTest
   end
 
   # librdkafka 2.0.2 stops to look for a coordinator after two retries, and leaves the request without an answer.
-  def test_offsets_are_set_and_read_when_the_group_has_a_coordinator_only_after_some_time
+  thorough def test_offsets_are_set_and_read_when_the_group_has_a_coordinator_only_after_some_time
     cluster.create_topic(topic = "groups-#{rand(2**32)}")
     { alter_group_offsets: ["group-1", { topic => { 0 => 3 } }], group_offsets: [{ "group-1" => { topic => [0] } }] }
       .each do |name, arguments|

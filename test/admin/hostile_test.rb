@@ -221,7 +221,7 @@ class AdminHostileTest < AdminTestCase
     assert_equal OTHER, hostile_admin.alter_group_offsets(OTHER, { TOPIC => { 1 => 1 } }).errors[TOPIC][1].group
   end
 
-  def test_the_error_of_a_request_that_gets_no_answer_names_the_group
+  thorough def test_the_error_of_a_request_that_gets_no_answer_names_the_group
     %i[describe_groups offset_fetch offset_commit offset_delete].zip(
       [->(one) { one.group(OTHER, timeout: 1) }, ->(one) { one.group_offsets({ OTHER => nil }, timeout: 1)[OTHER] },
        ->(one) { one.alter_group_offsets(OTHER, PLACES, timeout: 1) },

@@ -5,6 +5,8 @@ require_relative "../support/app_test_case"
 
 # Applications: the order of messages, batches, and errors.
 class AppTest < AppTestCase
+  thorough(/_not_processed_before_their_time\z/)
+
   slow(/restart|nothing_that|hook_that_fails/)
 
   # ---- orders ----
@@ -156,7 +158,7 @@ class AppTest < AppTestCase
   end
 
   # Timestamps need not increase.
-  def test_what_is_behind_a_message_that_is_not_due_waits_too
+  thorough def test_what_is_behind_a_message_that_is_not_due_waits_too
     name = topic(partitions: 1)
     payloads = Array.new(20) { |i| "old #{i}" }
     produce(name, %w[new], timestamp: Time.now)

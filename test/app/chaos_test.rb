@@ -8,6 +8,8 @@ require_relative "../support/each_once"
 class AppChaosTest < PenstockTest
   include EachOnce
 
+  thorough(/_by_a?_?throttled_/)
+
   FROM = Integer(ENV.fetch("FROM", "0"))
   SEEDS = Integer(ENV.fetch("SEEDS", "12"))
   ROUNDS = 100

@@ -76,11 +76,11 @@ class AppConsumerTest < ConsumerTestCase
     joining&.join
   end
 
-  def test_a_revocation_waits_until_the_program_has_no_work_although_nothing_was_polled
+  thorough def test_a_revocation_waits_until_the_program_has_no_work_although_nothing_was_polled
     assert_operator seconds_held { |one| one.__send__(:call_end_hold) }, :<, 4
   end
 
-  def test_it_waits_no_longer_than_configured
+  thorough def test_it_waits_no_longer_than_configured
     assert_operator seconds_held { nil }, :>=, 4
   end
 end

@@ -133,7 +133,7 @@ class AppHealthTest < AppTestCase
   # ---- quiet ----
 
   # behaviour: app.quiet, app.stalled
-  def test_a_quiet_application_takes_nothing_more_and_stays_in_its_group
+  thorough def test_a_quiet_application_takes_nothing_more_and_stays_in_its_group
     name = topic(partitions: 1)
     quiet = nil
     server = blocked(name) { |app| quiet = events(app, "app.quiet") }
@@ -154,7 +154,7 @@ class AppHealthTest < AppTestCase
 
   # ---- probes ----
 
-  def test_a_probe_over_http
+  thorough def test_a_probe_over_http
     server = blocked(topic(partitions: 1), probe: "http://127.0.0.1:0")
     port = server.probe_port
     eventually { get(port, "/ready").code == "200" }
@@ -183,7 +183,7 @@ class AppHealthTest < AppTestCase
     assert_equal 30, lines.size
   end
 
-  def test_metrics_of_an_application
+  thorough def test_metrics_of_an_application
     name = topic(partitions: 1)
     server = start(name) { |record| @seen << record.payload }
     produce(name, %w[a b])
@@ -193,7 +193,7 @@ class AppHealthTest < AppTestCase
   end
 
   # A program that says nothing, or too much, keeps the probe from others for a second at most.
-  def test_a_probe_with_hostile_clients
+  thorough def test_a_probe_with_hostile_clients
     server = blocked(topic(partitions: 1), probe: "http://127.0.0.1:0")
     port = server.probe_port
     silent = Array.new(2) { TCPSocket.new("127.0.0.1", port) }
@@ -213,7 +213,7 @@ class AppHealthTest < AppTestCase
     silent&.each(&:close)
   end
 
-  def test_a_probe_on_a_socket
+  thorough def test_a_probe_on_a_socket
     path = File.join(@directory, "probe.sock")
     UNIXServer.new(path).close # of a process that was killed
     server = blocked(topic(partitions: 1), probe: "unix:#{path}")
@@ -225,7 +225,7 @@ class AppHealthTest < AppTestCase
     assert_equal 1, ask("unix:#{path}").first
   end
 
-  def test_a_probe_in_a_file
+  thorough def test_a_probe_in_a_file
     path = File.join(@directory, "probe.json")
     server = blocked(topic(partitions: 1), probe: "file:#{path}")
     eventually { File.exist?(path) && ask("file:#{path}", "ready").first.zero? }

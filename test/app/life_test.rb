@@ -32,7 +32,7 @@ class AppLifeTest < AppTestCase
     assert_equal 800, found.size unless cluster == embedded_cluster # the embedded cluster refuses commits in a rebalance
   end
 
-  def test_work_longer_than_max_poll_interval_keeps_its_partition
+  thorough def test_work_longer_than_max_poll_interval_keeps_its_partition
     name = topic(partitions: 1)
     produce(name, %w[a b])
     @server = Penstock.app do |app|
@@ -50,7 +50,7 @@ class AppLifeTest < AppTestCase
     eventually { committed_offset(name) == 2 }
   end
 
-  def test_a_second_stop_may_be_earlier
+  thorough def test_a_second_stop_may_be_earlier
     name = topic(partitions: 1)
     produce(name, %w[a])
     started = Thread::Queue.new
@@ -121,7 +121,7 @@ class AppLifeTest < AppTestCase
     gate.close
   end
 
-  def test_a_hung_listener_does_not_keep_stop_from_returning
+  thorough def test_a_hung_listener_does_not_keep_stop_from_returning
     gate = Thread::Queue.new
     server = start(topic, configure: ->(app) { app.monitor.subscribe("app.stopping") { gate.pop } }) { nil }
     report = nil

@@ -129,7 +129,7 @@ class BenchTest < PenstockTest
     assert_equal Bench::Scenario.all.keys, output.scan(/^(\S+): /).flatten
   end
 
-  slow def test_a_scenario_prints_a_table_and_writes_its_figures_and_picture_for_the_report
+  thorough slow def test_a_scenario_prints_a_table_and_writes_its_figures_and_picture_for_the_report
     Dir.mktmpdir do |directory|
       output, errors, status = command("transactions", "--rounds", "1", "--peers", "none", "--json", "--results", directory)
       assert status.success?, errors

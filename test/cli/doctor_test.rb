@@ -302,7 +302,7 @@ class DoctorTest < PenstockTest
     GC.stress = false
   end
 
-  slow def test_a_query_for_brokers_times_out_can_be_interrupted_and_raises_on_a_closed_client
+  thorough slow def test_a_query_for_brokers_times_out_can_be_interrupted_and_raises_on_a_closed_client
     one = native_client(unreachable_producer)
     assert_raises(Penstock::Error) { one.brokers(100) }
     thread = quiet_thread { one.brokers(5_000) }

@@ -228,7 +228,7 @@ class BatchTest < ConsumerTestCase
     assert_equal ["a", [0, 1, 2], 0, {}], [kept, batch.offsets, first.offset, batch[1].headers]
   end
 
-  def test_a_release_while_other_threads_read
+  thorough def test_a_release_while_other_threads_read
     20.times do
       batch = batch_in_memory
       readers = Array.new(3) do

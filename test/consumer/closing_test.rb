@@ -49,7 +49,7 @@ class ConsumerClosingTest < PenstockTest
   end
 
   # defect C14, C15
-  def test_range = assert_closes("range")
+  thorough def test_range = assert_closes("range")
 
   # defect C14
   def test_cooperative_sticky

@@ -250,7 +250,7 @@ class ConsumerTest < ConsumerTestCase
 
   # ---- groups ----
 
-  slow def test_a_group_resumes_at_the_committed_offset
+  thorough slow def test_a_group_resumes_at_the_committed_offset
     name = topic(partitions: 1)
     produce(name, Array.new(10, &:to_s))
     one = group_consumer("the-group-#{name}", "enable.auto.commit": false).subscribe(name.to_sym)
@@ -272,7 +272,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal %w[7 8 9], take(group_consumer("the-group-#{name}").subscribe(name), 3).map(&:payload)
   end
 
-  slow def test_close_commits_processed_messages_and_leaves_the_group
+  thorough slow def test_close_commits_processed_messages_and_leaves_the_group
     name = topic(partitions: 1)
     produce(name, %w[a b c])
     one = group_consumer("closing-#{name}").subscribe(name)
@@ -415,7 +415,7 @@ class ConsumerTest < ConsumerTestCase
   end
 
   # defect 24
-  slow def test_every_later_poll_raises_a_fatal_error
+  thorough slow def test_every_later_poll_raises_a_fatal_error
     own = own_cluster
     own.create_topic(name = "fatal", partitions: 1)
     produce(name, %w[a b c], on: producer(servers: own.bootstrap_servers))
@@ -475,7 +475,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal [:timed_out, one.id], [error.code, error.consumer_id]
   end
 
-  slow def test_a_commit_without_brokers_times_out_and_a_close_ends_it
+  thorough slow def test_a_commit_without_brokers_times_out_and_a_close_ends_it
     one = unreachable_consumer("group.id": "g", "session.timeout.ms": 5_000, "heartbeat.interval.ms": 1_000)
     error = assert_raises(Penstock::ConsumeTimeoutError) { one.commit({ "test" => { 0 => 1 } }, timeout: 0.1) }
     assert_equal :timed_out, error.code
@@ -713,7 +713,7 @@ class ConsumerTest < ConsumerTestCase
 
   # Each message goes to exactly one polling thread. All other calls return or raise. Longer: PENSTOCK_ROUNDS=100
   # defect 13
-  slow def test_eight_threads_use_and_close_one_consumer_repeatedly
+  thorough slow def test_eight_threads_use_and_close_one_consumer_repeatedly
     name = topic(partitions: 1)
     produce(name, Array.new(500, &:to_s))
     Integer(ENV.fetch("PENSTOCK_ROUNDS", "8")).times do |round|
@@ -756,7 +756,7 @@ class ConsumerTest < ConsumerTestCase
     assert_predicate one.close, :complete?
   end
 
-  slow def test_close_reports_whether_it_finished_in_time_and_left_the_group
+  thorough slow def test_close_reports_whether_it_finished_in_time_and_left_the_group
     name = topic(partitions: 1)
     produce(name, %w[a])
     one = group_consumer.subscribe(name)
@@ -770,7 +770,7 @@ class ConsumerTest < ConsumerTestCase
     assert_equal [true, nil], consumer.close.to_a, "never used"
   end
 
-  slow def test_a_close_that_takes_too_long_reports_that_it_continues
+  thorough slow def test_a_close_that_takes_too_long_reports_that_it_continues
     name = topic(partitions: 1, on: embedded_cluster)
     one = consumer(servers: embedded_cluster.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest").subscribe(name)
     eventually { one.poll(timeout: 0.05) || one.assignment.any? }
@@ -810,7 +810,7 @@ class ConsumerTest < ConsumerTestCase
     end
   end
 
-  slow def test_consumers_open_at_exit_commit_and_are_closed
+  thorough slow def test_consumers_open_at_exit_commit_and_are_closed
     name = topic(partitions: 1)
     produce(name, %w[a b c])
     ruby!(<<~RUBY, cluster.bootstrap_servers, name)
@@ -933,7 +933,7 @@ class ConsumerTest < ConsumerTestCase
 
   # close does not wait for messages that the program still holds, nor for fetched messages that no thread has polled.
   # defect 6
-  slow def test_messages_stay_readable_after_a_consumer_with_10_000_prefetched_messages_closes
+  thorough slow def test_messages_stay_readable_after_a_consumer_with_10_000_prefetched_messages_closes
     name = topic(partitions: 1)
     produce(name, Array.new(HELD + 10_000) { |i| "payload #{i}" })
     kept = in_thread do # a separate thread, so that its stack holds no references afterwards
@@ -958,7 +958,7 @@ class ConsumerTest < ConsumerTestCase
   end
 
   # Metadata of a group that the consumer has left, of a closed consumer, and as bytes, used in a transaction.
-  slow def test_stale_group_metadata_in_a_transaction_causes_at_most_an_error
+  thorough slow def test_stale_group_metadata_in_a_transaction_causes_at_most_an_error
     name = topic(partitions: 1)
     produce(name, %w[a b])
     one = group_consumer("enable.auto.commit": false).subscribe(name)

@@ -5,7 +5,7 @@ require_relative "../support/consumer_test_case"
 
 # Defects of librdkafka and of other clients: docs/evidence/defects.md. `rake test:tags` lists the tests of all of them.
 class ConsumerDefectsTest < ConsumerTestCase
-  thorough(/_at_the_second_attempt\z|_after_the_listeners_choice_/) # librdkafka's second attempt comes after seconds
+  thorough(/_at_the_second_attempt\z|_after_(the_listeners_choice|a_seek_to_the_end)_|_is_assigned_again_/) # librdkafka's second attempt comes after seconds
   slow(/by_a_leader_that_answers/)
 
   # @return [Array(Penstock::EmbeddedCluster, String)] a cluster to break, and a topic with messages
@@ -117,7 +117,7 @@ class ConsumerDefectsTest < ConsumerTestCase
 
   # librdkafka #2933: a commit that failed stopped fetching.
   # defect C8
-  slow def test_08_messages_come_while_commits_fail
+  thorough slow def test_08_messages_come_while_commits_fail
     own, sender = broken_in(10)
     one = member(own)
     first = take(one, 5, batch: 5).last
@@ -282,7 +282,7 @@ class ConsumerDefectsTest < ConsumerTestCase
 
   # Karafka: what it knew of a partition was never freed.
   # defect C32
-  slow def test_32_assigning_and_revoking_leaves_no_memory
+  thorough slow def test_32_assigning_and_revoking_leaves_no_memory
     sizes = ruby!("#{RESIDENT}#{STATE}", cluster.bootstrap_servers, topic(partitions: 60), seconds: 60).split.map(&:to_i)
     assert_operator sizes.last - sizes[1], :<, 1_500, sizes.inspect
   end
@@ -645,7 +645,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   end
 
   # Another thread, and a thread that is just polling, may close.
-  def test_a_close_while_it_is_asked_where_partitions_begin
+  thorough def test_a_close_while_it_is_asked_where_partitions_begin
     own, = broken_in(1)
     one, = started(own) { own.set_round_trip_time(seconds: 3) }
     polling = quiet_thread { loop { one.poll(timeout: 0.1) } }
@@ -669,7 +669,7 @@ class ConsumerDefectsTest < ConsumerTestCase
     assert_equal (10..19).to_a, take(one, 10).map(&:offset)
   end
 
-  def test_a_seek_back_does_not_change_what_is_committed
+  thorough def test_a_seek_back_does_not_change_what_is_committed
     own, = broken_in(20)
     assert member(own).commit({ "defects" => { 0 => 10 } })
     one = group_consumer("g", servers: own.bootstrap_servers, "auto.commit.interval.ms": 20).subscribe("defects")

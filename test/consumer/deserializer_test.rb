@@ -209,7 +209,7 @@ class DeserializerTest < ConsumerTestCase
 
   # ---- they are messages ----
 
-  def test_messages_with_a_deserializer_can_be_marked_committed_and_compared
+  thorough def test_messages_with_a_deserializer_can_be_marked_committed_and_compared
     name = topic(partitions: 1)
     produce(name, %w[a b])
     one = group_consumer { |config| config.deserializer = :json }
@@ -220,7 +220,7 @@ class DeserializerTest < ConsumerTestCase
     assert_predicate first, :frozen?
   end
 
-  def test_everything_survives_gc_and_compaction
+  thorough def test_everything_survives_gc_and_compaction
     GC.stress = true
     got = Array.new(3) { |i| made("[#{i}]", key: i.to_s, deserializer: :json, key_deserializer: ->(bytes) { [bytes] }) }
     read = -> { got.map { |one| [one.value, one.decoded_key] } }

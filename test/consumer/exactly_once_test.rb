@@ -370,7 +370,7 @@ class ExactlyOnceTest < TransactionTestCase
   end
 
   # librdkafka may begin a partition as auto.offset.reset says, although an offset is committed.
-  slow def test_a_partition_that_begins_elsewhere_than_at_the_committed_offset_is_read_from_there
+  thorough slow def test_a_partition_that_begins_elsewhere_than_at_the_committed_offset_is_read_from_there
     producer = transactional
     name = filled(4)
     one = consumer(group: name).subscribe(name)
@@ -382,7 +382,7 @@ class ExactlyOnceTest < TransactionTestCase
     assert_equal payloads(4).drop(2), committed_payloads(producer, one, 2)
   end
 
-  slow def test_a_position_that_the_program_has_chosen_is_kept
+  thorough slow def test_a_position_that_the_program_has_chosen_is_kept
     producer = transactional
     name = filled(4)
     listener = Object.new

@@ -79,7 +79,7 @@ class ConsumerKeepAliveTest < ConsumerTestCase
     assert_equal :stable, one.membership.state
   end
 
-  def test_work_sees_a_revocation_within_a_second
+  thorough def test_work_sees_a_revocation_within_a_second
     told = nil
     listener = Object.new
     listener.define_singleton_method(:revoked) { |_| told ||= Process.clock_gettime(Process::CLOCK_MONOTONIC) }

@@ -240,7 +240,7 @@ class ConsumerOffsetsTest < ConsumerTestCase
     lags.each { |found, expected| assert_equal expected, found }
   end
 
-  def test_lag_counts_from_the_listeners_start
+  thorough def test_lag_counts_from_the_listeners_start
     name = filled(10)
     listener = Object.new
     listener.define_singleton_method(:assigned) { |rebalance| rebalance.start_at(name, 0, 2) }
@@ -360,7 +360,7 @@ class ConsumerOffsetsTest < ConsumerTestCase
   end
 
   # A revocation waits up to 5 s for commits that have no answer. Brokers reject what is sent later.
-  def test_what_waits_is_sent_before_partitions_are_given_up
+  thorough def test_what_waits_is_sent_before_partitions_are_given_up
     cluster = own_cluster
     gate = gate(cluster)
     name = filled(5, on: cluster)

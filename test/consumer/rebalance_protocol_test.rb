@@ -6,6 +6,8 @@ require "tmpdir"
 
 # How often Penstock asks librdkafka for the group's protocol, and that it does not ask while the consumer is closing.
 class RebalanceProtocolTest < PenstockTest
+  thorough(/_cooperative_sticky\z/)
+
   slow(/the_protocol_is_queried_once/)
 
   include SlowCalls

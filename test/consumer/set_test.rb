@@ -626,7 +626,7 @@ class ConsumerSetTest < ConsumerTestCase
 
   def thread_cpu = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
 
-  alone def test_a_set_of_idle_consumers_uses_no_cpu
+  alone thorough def test_a_set_of_idle_consumers_uses_no_cpu
     set = Set.new(*idle(30).first)
     quiet(set)
     before = thread_cpu

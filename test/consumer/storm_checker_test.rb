@@ -98,7 +98,7 @@ class ConsumerStormCheckerTest < PenstockTest
     assert(ConsumerStorm::Checker.new.check(events, ENDS).any?(/fall: committed of 0 is 25, and was 30/))
   end
 
-  def test_a_member_writes_the_offsets_of_a_commit_that_timed_out
+  thorough def test_a_member_writes_the_offsets_of_a_commit_that_timed_out
     cluster = own_cluster
     cluster.create_topic("storm", partitions: 2)
     Dir.mktmpdir do |directory|

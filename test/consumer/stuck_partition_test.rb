@@ -109,7 +109,7 @@ class StuckPartitionTest < ConsumerTestCase
     end
   end
 
-  def test_partitions_that_are_read_paused_or_not_polled_are_not_stuck
+  thorough def test_partitions_that_are_read_paused_or_not_polled_are_not_stuck
     one = watched
     fill(%w[a])
     fill(%w[x y], partition: 1)

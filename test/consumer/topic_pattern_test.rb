@@ -49,7 +49,7 @@ class TopicPatternTest < ConsumerTestCase
     assert_nil one.membership.state
   end
 
-  def test_a_pattern_matches_whole_names_with_the_classic_protocol
+  thorough def test_a_pattern_matches_whole_names_with_the_classic_protocol
     cluster = own_cluster
     NAMES.each { |name| cluster.create_topic(name, partitions: 1) }
     [/orders/, /a[.-]?b|\d+/i, /orders\W\w+/, "^a|b$", /(?<n>a){2}b{1,2}/].each do |pattern|

@@ -266,7 +266,7 @@ class EventsTest < PenstockTest
 
   # The dispatcher holds a producer strongly only while events of the producer may still come.
   # defect 10
-  slow def test_a_producer_without_references_publishes_its_pending_events_and_is_collected
+  thorough slow def test_a_producer_without_references_publishes_its_pending_events_and_is_collected
     name = topic(partitions: 1)
     seen = Queue.new
     quiet_thread { send_and_forget(name, seen) }.join

@@ -61,7 +61,7 @@ class ListenersTest < ListenerTestCase
   end
 
   # defect 16
-  alone slow def test_five_bad_listeners_of_different_kinds_delay_none_of_fifteen_others
+  alone thorough slow def test_five_bad_listeners_of_different_kinds_delay_none_of_fifteen_others
     @bad = BAD.values.map { |bad| impatient.tap { |made| made.monitor.subscribe(ACKNOWLEDGED) { bad.call(self) } } }
     @bad.each { |producer| producer.monitor.subscribe("error.occurred") { nil } }
     good = Array.new(15) { impatient }

@@ -16,7 +16,7 @@ class KafkaAppTest < AppTestCase
   def offsets(found, partition) = found.select { |one,| one == partition }.map(&:last)
 
   # More than twice the memory of the application waits in partition 0.
-  def test_a_partition_that_waits_leaves_memory_to_others
+  thorough def test_a_partition_that_waits_leaves_memory_to_others
     name = topic(partitions: 2)
     down = true
     pauses = Thread::Queue.new

@@ -118,7 +118,7 @@ class KafkaConsumerDefectsTest < ConsumerTestCase
 
   # librdkafka #3437 (open): a static member that was away for longer than its session hung.
   # defect C24
-  def test_24_a_static_member_that_was_frozen_past_its_session_goes_on
+  thorough def test_24_a_static_member_that_was_frozen_past_its_session_goes_on
     name = filled(50)
     classic = { "session.timeout.ms": 1_500, "heartbeat.interval.ms": 200 }
     frozen_member(name, "group.instance.id": "one", **classic) do |pid, ledger|

@@ -67,7 +67,7 @@ class KafkaExactlyOnceTest < PenstockTest
   # librdkafka waits for offsets that an open transaction keeps back. If its assignment changes meanwhile, it takes the missing
   # answer for "no offset is committed", and begins at the beginning.
   %w[range cooperative_sticky].each do |name|
-    slow define_method(:"test_partitions_whose_offsets_were_kept_back_begin_at_the_committed_offsets_with_#{name}") {
+    thorough slow define_method(:"test_partitions_whose_offsets_were_kept_back_begin_at_the_committed_offsets_with_#{name}") {
       fill(80)
       ends = all_ends
       consumer.assign({}).commit({ "#{@topic}-in" => ends.transform_values { |offset| offset / 2 } })

@@ -9,6 +9,8 @@ require_relative "../support/reader"
 class PartitionCountTest < ConsumerTestCase
   include KafkaTopics
 
+  thorough(/\Atest_a_subscription_by_/)
+
   SERVERS = ENV.fetch("PENSTOCK_KAFKA") { abort "test/integration needs a Kafka: run bin/test, or set PENSTOCK_KAFKA" }
   KEYS = Array.new(100, &:to_s).freeze
 
@@ -39,7 +41,7 @@ class PartitionCountTest < ConsumerTestCase
   end
 
   # behaviour: If the cluster or topic does not exist, the message fails
-  def test_a_topic_that_librdkafka_reported_as_unknown_accepts_messages_once_it_exists
+  thorough def test_a_topic_that_librdkafka_reported_as_unknown_accepts_messages_once_it_exists
     [{}, { partition: 1 }].each do |place|
       producer = kafka_producer("topic.metadata.propagation.max.ms": 100)
       topic = new_name

@@ -42,7 +42,7 @@ class IntegrationProducerLifeTest < PenstockTest
     assert_equal %w[0 1 2 3 4], payloads(topic)
   end
 
-  def test_close_during_a_transaction_aborts_it_and_readers_do_not_wait
+  thorough def test_close_during_a_transaction_aborts_it_and_readers_do_not_wait
     topic = new_topic
     one = transactional
     one.produce_sync(topic:, payload: "before", partition: 0)
@@ -63,7 +63,7 @@ class IntegrationProducerLifeTest < PenstockTest
     assert_equal %w[before after], payloads(topic)
   end
 
-  def test_after_an_aborted_flush_its_messages_are_kept_and_sent_once
+  thorough def test_after_an_aborted_flush_its_messages_are_kept_and_sent_once
     topic = new_topic
     one = transactional
     one.produce_sync(topic:, payload: "first", partition: 0)
@@ -76,7 +76,7 @@ class IntegrationProducerLifeTest < PenstockTest
   end
 
   # behaviour: topic settings of a variant
-  def test_the_compression_of_a_variant_takes_effect
+  thorough def test_the_compression_of_a_variant_takes_effect
     topic = new_topic
     one = kafka_producer("message.max.bytes": 3_000_000) { |config| config.max_payload_size = 3_000_000 }
     message = { topic:, payload: "a" * 2_000_000, partition: 0 }
@@ -95,7 +95,7 @@ class IntegrationProducerLifeTest < PenstockTest
   end
 
   # behaviour: purge
-  def test_purge_discards_unsent_messages_and_later_messages_arrive
+  thorough def test_purge_discards_unsent_messages_and_later_messages_arrive
     topic = new_topic
     one = kafka_producer("linger.ms": 60_000)
     handles = one.produce_many_async(Array.new(10) { { topic:, payload: "never", partition: 0 } })

@@ -30,7 +30,7 @@ class KafkaProducerRecoveryTest < TransactionTestCase
     sent.each_with_index { |queue, i| assert_equal taken(queue), payloads(partition: i % 4, from: i), "thread #{i}" }
   end
 
-  def test_transactions_during_fatal_errors_are_visible_completely_or_not_at_all
+  thorough def test_transactions_during_fatal_errors_are_visible_completely_or_not_at_all
     producer = impatient(on: SERVERS, "transactional.id": @topic)
     make_topic(producer)
     committed = []
@@ -48,7 +48,7 @@ class KafkaProducerRecoveryTest < TransactionTestCase
     4.times { |partition| assert_equal committed, visible(partition).grep(/t-/) }
   end
 
-  def test_a_worker_commits_each_offset_with_its_message_despite_fatal_errors
+  thorough def test_a_worker_commits_each_offset_with_its_message_despite_fatal_errors
     input = producer(servers: SERVERS)
     input.produce_many_sync(Array.new(30) { |i| { topic: "#{@topic}-in", payload: i.to_s, partition: 0 } })
     producer = impatient(on: SERVERS, "transactional.id": @topic)

@@ -110,7 +110,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
   end
 
   # behaviour: A transaction may be empty, and may have several topics and headers
-  def test_many_topics_and_headers_in_one_transaction
+  thorough def test_many_topics_and_headers_in_one_transaction
     producer = transactional
     names = Array.new(5) { |i| "#{@topic}-#{i}" }
     producer.transaction do
@@ -255,7 +255,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
   end
 
   # It has no generation and no member id. Kafka accepts offsets with neither: then the group's committed offset would fall.
-  def test_offsets_of_a_consumer_that_has_not_joined_its_group_yet_are_rejected
+  thorough def test_offsets_of_a_consumer_that_has_not_joined_its_group_yet_are_rejected
     produce_input(5)
     producer = transactional
     first = member
@@ -377,7 +377,7 @@ class KafkaProducerTransactionTest < TransactionTestCase
   # Detects a fix: if every supported librdkafka skips this test, Penstock no longer needs to wait. With 2.0.2 the loss occurs in
   # 0 to 25 of 150 rounds.
   # defect 25
-  def test_an_immediate_abort_without_waiting_can_cost_the_producer_its_client
+  thorough def test_an_immediate_abort_without_waiting_can_cost_the_producer_its_client
     lost, results = abort_at_once(0, rounds: 600) { |reloads| reloads.size.positive? }
     skip "librdkafka #{Penstock.librdkafka_version} lost no producer in 600 aborts: issue 4849 may be fixed" if lost.empty?
     assert_equal [:invalid_txn_state], lost

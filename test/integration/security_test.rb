@@ -215,7 +215,7 @@ class SecurityTest < PenstockTest
   end
 
   # behaviour: oauth.token_provider_listener
-  def test_tokens_are_refreshed_before_they_expire
+  thorough def test_tokens_are_refreshed_before_they_expire
     provider = Provider.new(lifetime: 3)
     one = oauth_producer(provider)
     one.produce_sync(topic: new_topic, payload: "x")

@@ -142,7 +142,7 @@ class MessagePackDeepTest < MessagePackTestCase
     end
   end
 
-  slow def test_the_smallest_stacks_of_ruby_are_large_enough_to_raise_the_error
+  thorough slow def test_the_smallest_stacks_of_ruby_are_large_enough_to_raise_the_error
     with_small_stacks do
       ["Fiber.new { all }.resume", "Thread.new { all }.value"].each do |call|
         ruby!(SMALL_STACKS, call, seconds: 100).each_line(chomp: true) { |line| assert_match ENDED, line }

@@ -134,7 +134,7 @@ class RejectionTest < PenstockTest
   end
 
   # The provider's thread may fail before the thread that opens the client is done.
-  slow def test_a_token_failure_at_once_is_reported
+  thorough slow def test_a_token_failure_at_once_is_reported
     provider = Object.new
     def provider.on_oauthbearer_token_refresh(event) = event[:bearer].oauthbearer_set_token_failure("shut")
     30.times do
@@ -195,7 +195,7 @@ class RejectionTest < PenstockTest
     end
   end
 
-  slow def test_calls_that_wait_for_an_answer_raise_a_rejection_without_a_poll
+  thorough slow def test_calls_that_wait_for_an_answer_raise_a_rejection_without_a_poll
     with_a_port_that_hangs_up do |servers|
       # librdkafka is destroyed only after a commit has found no coordinator for this long
       one = rejected_consumer(servers, "group.id": "rejected", "session.timeout.ms": 1_000, "heartbeat.interval.ms": 500)
@@ -205,7 +205,7 @@ class RejectionTest < PenstockTest
     end
   end
 
-  slow def test_consumers_without_a_limit_or_without_brokers_report_no_rejection
+  thorough slow def test_consumers_without_a_limit_or_without_brokers_report_no_rejection
     with_a_port_that_hangs_up do |servers|
       assert_nil rejected_consumer(servers, timeout: nil).assign("rejected" => [0]).poll(timeout: 1.5)
       assert_nil rejected_consumer("127.0.0.1:1").assign("rejected" => [0]).poll(timeout: 1.5)

@@ -203,7 +203,7 @@ class TokensTest < PenstockTest
     one.close(timeout: 0)
   end
 
-  slow def test_a_consumers_provider_behaves_the_same
+  thorough slow def test_a_consumers_provider_behaves_the_same
     ["a\0b", "abc".encode("UTF-16BE"), "bad #{TOKEN}"].each do |text|
       log = StringIO.new
       one = Penstock::Consumer.new do |config|

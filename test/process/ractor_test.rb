@@ -181,7 +181,7 @@ class RactorTest < PenstockTest
     published.first.map(&:first).each { |name| assert_match(/\APenstock::\w+Error\z/, name.to_s) }
   end
 
-  slow def test_a_failed_delivery_result_is_raised_in_the_ractor
+  thorough slow def test_a_failed_delivery_result_is_raised_in_the_ractor
     classes, shareable = ractors(<<~'RUBY')
       dead = make_producer("bootstrap.servers": "127.0.0.1:1", log_level: 0, "message.timeout.ms": 50, "linger.ms": 0)
       made = Ractor.new(dead.shareable) do |one|
@@ -308,7 +308,7 @@ class RactorTest < PenstockTest
     RUBY
   end
 
-  slow def test_events_of_the_last_handles_messages_are_published_after_the_producer_is_dropped
+  thorough slow def test_events_of_the_last_handles_messages_are_published_after_the_producer_is_dropped
     assert_equal [true, 1], ractors(<<~'RUBY')
       require "weakref"
       published = Queue.new

@@ -196,7 +196,7 @@ class CloseTest < PenstockTest
     refute_match(/after 30/, flushing.value.message)
   end
 
-  slow def test_close_during_partition_count_without_a_reachable_broker_ends_in_time_with_every_delivery_result
+  thorough slow def test_close_during_partition_count_without_a_reachable_broker_ends_in_time_with_every_delivery_result
     leaving = unreachable_producer
     handle = leaving.produce_async(topic: "test", payload: "x")
     asking = Thread.new { assert_raises(Penstock::Error) { leaving.partition_count("test") } }
@@ -209,7 +209,7 @@ class CloseTest < PenstockTest
 
   # ---- interrupted ----
 
-  slow def test_close_continues_in_the_background_after_a_timeout_interrupts_it
+  thorough slow def test_close_continues_in_the_background_after_a_timeout_interrupts_it
     leaving = unreachable_producer
     handle = leaving.produce_async(topic: "test", payload: "x")
     assert_raises(Timeout::Error) { Timeout.timeout(0.1) { leaving.close(timeout: 3) } }
@@ -219,7 +219,7 @@ class CloseTest < PenstockTest
     assert_equal 1, leaving.close.purged
   end
 
-  slow def test_close_continues_in_the_background_if_its_thread_is_killed
+  thorough slow def test_close_continues_in_the_background_if_its_thread_is_killed
     leaving = unreachable_producer
     handle = leaving.produce_async(topic: "test", payload: "x")
     thread = Thread.new { leaving.close(timeout: 3) }
@@ -582,7 +582,7 @@ class CloseTest < PenstockTest
     RUBY
   end
 
-  slow def test_close_works_from_a_trap_during_a_disconnect_and_another_close
+  thorough slow def test_close_works_from_a_trap_during_a_disconnect_and_another_close
     assert_closed_by_trap(<<~RUBY, "0 0 1 0 0 0", "none")
       producer.produce_async(topic: "test", payload: "x")
       ready = -> { producer.status.disconnecting? }
@@ -617,7 +617,7 @@ class CloseTest < PenstockTest
     assert_equal 2, one.close.delivered
   end
 
-  slow def test_a_child_forked_while_its_parent_closes_can_close_too
+  thorough slow def test_a_child_forked_while_its_parent_closes_can_close_too
     one = unreachable_producer
     one.produce_async(topic: "test", payload: "x")
     closing = Thread.new { one.close(timeout: 3) }

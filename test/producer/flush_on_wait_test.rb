@@ -149,7 +149,7 @@ class FlushOnWaitTest < PenstockTest
     assert_empty flushers
   end
 
-  slow def test_an_idle_flusher_ends_and_the_next_wait_starts_another_one
+  thorough slow def test_an_idle_flusher_ends_and_the_next_wait_starts_another_one
     waiting = lingering
     waiting.produce_sync(topic:, payload: "x")
     eventually(30) { flushers.empty? }

@@ -53,7 +53,7 @@ class ProducerIdleTest < ProducerTestCase
   end
 
   # behaviour: A producer that was used and is idle disconnects
-  alone slow def test_a_busy_producer_does_not_disconnect
+  alone thorough slow def test_a_busy_producer_does_not_disconnect
     one = idle
     disconnects = count(one, "producer.disconnected")
     one.client

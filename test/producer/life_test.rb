@@ -204,7 +204,7 @@ class ProducerLifeTest < ProducerTestCase
     one.produce_sync(topic:, payload: "x")
   end
 
-  slow def test_threads_that_produce_while_another_disconnects_see_no_error_and_lose_no_message
+  thorough slow def test_threads_that_produce_while_another_disconnects_see_no_error_and_lose_no_message
     name = topic(partitions: 1)
     one = producer("linger.ms": 1)
     done = false
@@ -227,7 +227,7 @@ class ProducerLifeTest < ProducerTestCase
     assert_equal made.size + 1, one.produce_sync(topic: name, payload: "last").offset + 1
   end
 
-  slow def test_a_batch_that_waits_for_space_during_a_disconnect_is_delivered_completely
+  thorough slow def test_a_batch_that_waits_for_space_during_a_disconnect_is_delivered_completely
     slow = own_cluster
     name = topic(on: slow, partitions: 1)
     %i[produce_many_sync produce_many_async].each do |call|

@@ -192,7 +192,7 @@ class ProducerTest < ProducerTestCase
     assert_equal [["events", 5_000, 30_000]], asked
   end
 
-  slow def test_partition_count_without_a_cluster_raises_an_error_that_names_the_servers
+  thorough slow def test_partition_count_without_a_cluster_raises_an_error_that_names_the_servers
     error = assert_raises(Penstock::Error) { unreachable_producer.partition_count("nowhere") }
     assert_includes error.message, "127.0.0.1:1"
     assert_equal "nowhere", error.topic

@@ -620,7 +620,7 @@ class ProducerRecoveryTest < TransactionTestCase
   # ---- init_transactions ----
 
   # behaviour: A rejected first round trip leaves nothing behind
-  slow def test_an_unreachable_cluster_raises_after_the_last_attempt_and_leaves_no_client
+  thorough slow def test_an_unreachable_cluster_raises_after_the_last_attempt_and_leaves_no_client
     producer = transactional(on: "127.0.0.1:1", "transaction.timeout.ms": 1_000, "message.timeout.ms": 500) do |config|
       config.max_attempts_on_transaction_command = 2
     end

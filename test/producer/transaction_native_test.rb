@@ -220,7 +220,7 @@ class TransactionNativeTest < PenstockTest
     assert_nil client.commit_transaction(20_000)
   end
 
-  def test_an_interrupted_init_continues_and_can_be_repeated
+  thorough def test_an_interrupted_init_continues_and_can_be_repeated
     cluster = own_cluster
     client = client("transactional.id": "t", servers: cluster.bootstrap_servers)
     cluster.set_round_trip_time(seconds: 0.7)
@@ -260,7 +260,7 @@ class TransactionNativeTest < PenstockTest
 
   # ---- closing ----
 
-  slow def test_close_during_a_commit_that_gets_no_answer_ends_both_in_time
+  thorough slow def test_close_during_a_commit_that_gets_no_answer_ends_both_in_time
     _, client = slow(60_000)
     committing = in_thread { assert_raises(Penstock::ProducerClosedError) { client.commit_transaction(50_000) } }
     assert_took(2, seconds_of { client.close(500) })
@@ -507,7 +507,7 @@ class TransactionNativeTest < PenstockTest
     print "done"
   RUBY
 
-  slow def test_transactions_whose_commits_are_resumed_as_they_end_stay_apart
+  thorough slow def test_transactions_whose_commits_are_resumed_as_they_end_stay_apart
     assert_equal "done", ruby!(RESUMED, File.expand_path("../support/internal.rb", __dir__), seconds: 100)
   end
 

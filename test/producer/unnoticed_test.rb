@@ -37,7 +37,7 @@ class UnnoticedTest < PenstockTest
   end
 
   # The next line comes ten seconds later, or when the producer is closed.
-  slow def test_later_failures_are_counted_until_the_producer_closes
+  thorough slow def test_later_failures_are_counted_until_the_producer_closes
     one = failing_producer
     one.produce_async(MESSAGE)
     eventually { @lines.undelivered.any? }
@@ -133,7 +133,7 @@ class UnnoticedTest < PenstockTest
 
   # The poller settles thousands of messages that fail at once. When the first one has its result, the producer begins to close,
   # often before the last one has its result. Both orders occur over the rounds, and the counts must add up.
-  def test_a_close_amid_failing_messages_counts_each_of_them_once
+  thorough def test_a_close_amid_failing_messages_counts_each_of_them_once
     4.times do
       one = failing_producer("message.timeout.ms": 500, "queue.buffering.max.messages": 100_000)
       handles = Array.new(50_000) { one.produce_async(MESSAGE) }

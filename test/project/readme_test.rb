@@ -56,7 +56,7 @@ class ReadmeTest < PenstockTest
     end
   end
 
-  slow def test_bin_demo_delivers_everything_and_ends_with_its_figures_as_json
+  thorough slow def test_bin_demo_delivers_everything_and_ends_with_its_figures_as_json
     output, errors, status = Limited.capture3(File.join(ROOT, "bin/demo"), "--rounds", "2", "--json")
     assert_predicate status, :success?, errors
     figures = JSON.parse(output.lines.last)
@@ -66,7 +66,7 @@ class ReadmeTest < PenstockTest
     assert_equal [0, 1, 0], figures.values_at("ruby_threads_added", "native_pollers", "missed_wakeups")
   end
 
-  slow def test_bin_demo_app_loses_nothing_and_keeps_the_order
+  thorough slow def test_bin_demo_app_loses_nothing_and_keeps_the_order
     output, errors, status = Limited.capture3(File.join(ROOT, "bin/demo"), "--app", "--seconds", "10", "--rate", "100", "--json")
     assert_predicate status, :success?, "#{output}#{errors}"
     figures = JSON.parse(output.lines.last)

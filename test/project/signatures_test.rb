@@ -32,7 +32,7 @@ class SignaturesTest < PenstockTest
     RUBY
   end
 
-  def test_the_signatures_and_the_code_agree
+  thorough def test_the_signatures_and_the_code_agree
     assert_empty findings
   end
 
@@ -94,7 +94,7 @@ class SignaturesTest < PenstockTest
   end
 
   # `rake test:signatures` does the same with more files.
-  slow def test_calls_of_other_tests_have_the_types_of_the_signatures
+  thorough slow def test_calls_of_other_tests_have_the_types_of_the_signatures
     files = %w[instrumentation/tags instrumentation/monitor consumer/message_new consumer/mark testing/clients_buffered]
             .map { |name| "test/#{name}_test.rb" }
     output, status = signed("-e", "ARGV.each { |file| require File.expand_path(file) }", *files)

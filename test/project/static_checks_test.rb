@@ -142,7 +142,7 @@ class StaticChecksTest < Minitest::Test
 
   # All checks but the analyzer, whose findings differ with each gcc: rake test:static runs that too.
   # defect 5, 15
-  slow def test_penstocks_sources_have_no_findings
+  thorough slow def test_penstocks_sources_have_no_findings
     library = File.join(ROOT, "lib/penstock/penstock.#{RbConfig::CONFIG["DLEXT"]}")
     ours = StaticChecks.new(File.join(ROOT, "ext/penstock"), library)
     assert_empty ours.foreign_text + ours.exported_symbols + ours.ruby_in_core + ours.unnamed_callbacks +

@@ -14,6 +14,7 @@ class ConformanceTest < PenstockTest
   # function in C and one in Ruby, so one of each kind stands for all: a request, one to a coordinator, a question on a thread of
   # its own, several in turn.
   thorough(/_under_async\z|_ends_at_its_deadline_in_a_trap\z|_ended_by_(raise|timeout)_/)
+  thorough(/mark_as_consumed_leaves_the_gvl|consumer_close_(ends|leaves_the_gvl)|_on_a_consumer_that_is_member\z/) # seconds each
   thorough(/\Atest_variant_(?!produce_sync_|transaction_)/)
   thorough(/\Atest_admin_(?!create_topic_|alter_group_offsets_|lag_|plan_)/)
   alone(/leaves_the_gvl_to_other_threads/)

@@ -80,7 +80,7 @@ class FiberGateTest < ConsumerTestCase
     end
   end
 
-  slow def test_transactions_commit_abort_and_include_consumed_offsets
+  thorough slow def test_transactions_commit_abort_and_include_consumed_offsets
     produce(@topic, %w[a], on: producer(servers: embedded_cluster.bootstrap_servers))
     through_the_gate do
       one = gated_producer("transactional.id": @topic)
@@ -94,7 +94,7 @@ class FiberGateTest < ConsumerTestCase
     end
   end
 
-  slow def test_a_group_consumer_polls_commits_queries_and_leaves_its_group
+  thorough slow def test_a_group_consumer_polls_commits_queries_and_leaves_its_group
     produce(@topic, %w[a b c], on: producer(servers: embedded_cluster.bootstrap_servers))
     through_the_gate do
       reader = gated_consumer

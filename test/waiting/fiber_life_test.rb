@@ -30,7 +30,7 @@ class FiberLifeTest < FiberTestCase
   end
 
   # If each wait leaked its waiter, this would be more than 2 MB.
-  slow def test_finished_waits_leak_no_memory
+  thorough slow def test_finished_waits_leak_no_memory
     handle = stuck_producer.produce_async(MESSAGE)
     with_scheduler(:plain) do |fibers|
       waits = lambda do |count|
@@ -59,7 +59,7 @@ class FiberLifeTest < FiberTestCase
   end
 
   # A dropped fiber may hold a turn to use queue space, and never runs again.
-  slow def test_dropped_fibers_that_wait_for_queue_space_block_no_other_thread
+  thorough slow def test_dropped_fibers_that_wait_for_queue_space_block_no_other_thread
     full = holding_producer("queue.buffering.max.messages": 1)
     message = { topic: topic(partitions: 1), payload: "x" }
     full.produce_async(message)

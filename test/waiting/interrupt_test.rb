@@ -5,6 +5,8 @@ require_relative "../test_helper"
 # Ctrl-C, deadlines, and interrupts that are deferred. conformance_test.rb shows that every call lets other threads run, and that
 # Thread#raise, Thread#kill and Timeout end it at once and leave its object usable.
 class InterruptTest < PenstockTest
+  thorough(/\Atest_every_call_(beside|after)_/)
+
   slow(/control_c/)
 
   class Cancelled < StandardError; end
@@ -83,7 +85,7 @@ class InterruptTest < PenstockTest
     end
   end
 
-  slow def test_partition_count_raises_after_5_seconds_and_names_producer_topic_and_brokers
+  thorough slow def test_partition_count_raises_after_5_seconds_and_names_producer_topic_and_brokers
     stuck = unreachable_producer
     error = nil
     assert_took(4.9..(5 + SOON), seconds_of { error = assert_raises(Penstock::Error) { stuck.partition_count("missing") } })
@@ -111,7 +113,7 @@ class InterruptTest < PenstockTest
 
   # ---- afterwards ----
 
-  slow def test_an_interrupted_wait_leaves_the_message_in_flight_and_can_be_repeated
+  thorough slow def test_an_interrupted_wait_leaves_the_message_in_flight_and_can_be_repeated
     slow = own_cluster
     name = topic(on: slow, partitions: 1)
     one = producer(servers: slow.bootstrap_servers)

@@ -5,7 +5,8 @@ require_relative "../support/consumer_test_case"
 
 # Defects of librdkafka and of other clients: docs/evidence/defects.md. `rake test:tags` lists the tests of all of them.
 class ConsumerDefectsTest < ConsumerTestCase
-  thorough(/_at_the_second_attempt\z|_after_(the_listeners_choice|a_seek_to_the_end)_|_is_assigned_again_/) # librdkafka's second attempt comes after seconds
+  # librdkafka's second attempt comes after seconds.
+  thorough(/_at_the_second_attempt\z|_after_(the_listeners_choice|a_seek_to_the_end)_|_is_assigned_again_/)
   slow(/by_a_leader_that_answers/)
 
   # @return [Array(Penstock::EmbeddedCluster, String)] a cluster to break, and a topic with messages

@@ -85,7 +85,7 @@ class ConsumerKeepAliveTest < ConsumerTestCase
     listener.define_singleton_method(:revoked) { |_| told ||= Process.clock_gettime(Process::CLOCK_MONOTONIC) }
     one = member { |config| config.rebalance_listener = listener }
     batch = first_batch(one)
-    joining do
+    joining("enable.auto.commit": false) do
       seen = one.keep_alive do
         sleep 0.001 until one.revoked?(batch)
         now

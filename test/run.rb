@@ -8,7 +8,9 @@ options = { flaky: }
 judged = kafka = true
 OptionParser.new do |parser|
   parser.banner = "usage: ruby test/run.rb [options] [FILE... or FILE,FILE,...]  (files with commas between share a process)"
-  parser.on("--jobs N", Integer, "how many processes run at a time (#{Runner::JOBS})") { |number| options[:jobs] = number }
+  parser.on("--jobs N", Integer, "how many processes run at a time (#{Runner::JOBS}, more while processors are idle)") do |number|
+    options.update(jobs: number, most: number)
+  end
   parser.on("--no-kafka", "of all tests, leave out test/integration") { kafka = false }
   parser.on("--gate", "leave out tests marked `thorough`") { ENV["PENSTOCK_TESTS"] = "gate" }
   parser.on("--quick", "the same, and those marked `slow`, and test/integration") { ENV["PENSTOCK_TESTS"] = "quick" }

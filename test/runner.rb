@@ -4,7 +4,8 @@ require "etc"
 
 # Runs test files, each in a process of its own:
 #
-# 1. all of them, some at a time
+# 1. all of them, some at a time: one more than there are processors. Tests mostly wait, so another one starts while half of the
+#    processors' time is unused; beside other programs none does
 # 2. the tests that measure time (marked `alone`), with nothing beside them
 # 3. the files that failed, with nothing beside them, up to twice
 #
@@ -16,15 +17,22 @@ end
 require_relative "runner/attempt"
 require_relative "runner/durations"
 require_relative "runner/flaky"
+require_relative "runner/processors"
 
 class Runner
   TRIES = 3
   JOBS = Etc.nprocessors + 1
+  MOST = Etc.nprocessors * 3 # processes
+  IDLE = 0.5 # share of the processors' time
+  LOOK = 1 # seconds between looks at it
 
   # @param parts [Array<Array<String>>] the files of each process
-  def initialize(parts, jobs: JOBS, tries: TRIES, durations: Durations.new, flaky: Flaky.new)
+  # @param jobs [Integer] how many processes run at once
+  # @param most [Integer] how many while the processors are idle
+  def initialize(parts, jobs: JOBS, most: [jobs, MOST].max, tries: TRIES, durations: Durations.new, flaky: Flaky.new)
     @parts = parts
     @jobs = jobs
+    @most = most
     @tries = tries
     @durations = durations
     @flaky = flaky
@@ -50,7 +58,14 @@ class Runner
     queue = Thread::Queue.new
     @parts.sort_by { |files| -@durations.of(files) }.each { |files| queue << files }
     queue.close
-    Array.new(@jobs) { Thread.new { run_from(queue) } }.flat_map(&:value)
+    workers = Array.new(@jobs) { Thread.new { run_from(queue) } }
+    processors = Processors.new
+    until queue.empty? || @most == @jobs
+      idle = processors.idle > IDLE
+      workers << Thread.new { run_from(queue) } if idle && workers.count(&:alive?) < @most
+      sleep LOOK
+    end
+    workers.flat_map(&:value)
   end
 
   def run_from(queue)

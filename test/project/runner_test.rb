@@ -86,7 +86,7 @@ class RunnerTest < PenstockTest
   def outcome(*files)
     durations = Runner::Durations.new(File.join(@folder, "durations.tsv"))
     passed = nil
-    @output, = capture_io { passed = Runner.new(files.map { |path| [path] }, jobs: 2, durations:, flaky: @flaky).call }
+    @output, = capture_io { passed = Runner.new(files.map { |path| [path] }, jobs: 2, most: 2, durations:, flaky: @flaky).call }
     [passed, @output.lines.last.chomp]
   end
 

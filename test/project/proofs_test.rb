@@ -79,6 +79,7 @@ class ProofsTest < PenstockTest
   end
 
   def test_changed_files_are_committed_changed_or_new
+    skip "needs git" unless system("git", "--version", out: File::NULL)
     Dir.mktmpdir do |directory|
       author = %w[-c user.name=a -c user.email=b]
       git = ->(*arguments) { assert system("git", *author, *arguments, chdir: directory, out: File::NULL) }

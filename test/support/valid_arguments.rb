@@ -59,10 +59,19 @@ module ValidArguments
     # @param more [Hash] further keywords
     def call(object, name, *also, **more, &block)
       positional, keywords = of(object, name)
-      object.public_send(name, *positional, *also, **keywords, **more, &block)
+      without_warnings { object.public_send(name, *positional, *also, **keywords, **more, &block) }
     end
 
     private
+
+    # Ruby 3.4 warns of a block that a method ignores.
+    def without_warnings
+      verbose = $VERBOSE
+      $VERBOSE = false
+      yield
+    ensure
+      $VERBOSE = verbose
+    end
 
     def unconnected = Penstock::Consumer.new("bootstrap.servers": "a")
   end

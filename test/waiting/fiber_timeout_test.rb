@@ -6,7 +6,7 @@ require_relative "../support/fiber_test_case"
 # The scheduler's own timeouts (Async's `task.with_timeout`). Each wait ends at its timeout, whether the fiber waits alone, is
 # the leader of other waiting fibers, or is a follower. The waits of other fibers do not change.
 class FiberTimeoutTest < FiberTestCase
-  thorough(/_ends_(partition_count|close|a_consumers_commit)_under_async\z/)
+  thorough(/_ends_(partition_count|close|a_consumers_commit)_under_async\z/) if KINDS.include?(:async)
 
   slow
 

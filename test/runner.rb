@@ -4,8 +4,8 @@ require "etc"
 
 # Runs test files, each in a process of its own:
 #
-# 1. all of them, some at a time: one more than there are processors. Tests mostly wait, so another one starts while half of the
-#    processors' time is unused; beside other programs none does
+# 1. all of them, some at a time: one more than there are processors. Tests mostly wait, so another one starts while a quarter of
+#    the processors' time is unused; beside other programs none does
 # 2. the tests that measure time (marked `alone`), with nothing beside them
 # 3. the files that failed, with nothing beside them, up to twice
 #
@@ -23,8 +23,8 @@ class Runner
   TRIES = 3
   JOBS = Etc.nprocessors + 1
   MOST = Etc.nprocessors * 3 # processes
-  IDLE = 0.5 # share of the processors' time
-  LOOK = 1 # seconds between looks at it
+  IDLE = 0.25 # share of the processors' time
+  LOOK = 0.5 # seconds between looks at it
 
   # @param parts [Array<Array<String>>] the files of each process
   # @param jobs [Integer] how many processes run at once

@@ -236,13 +236,13 @@ class AdminTest < AdminTestCase
   end
 
   # librdkafka's blocking function has no way to end early.
-  def test_a_question_in_progress_delays_a_close_by_a_second_at_most
+  slow def test_a_question_in_progress_delays_a_close_by_a_second_at_most
     one = frozen_admin
     waiting(one, WAYS["a_question"])
     assert_took(GCLevel.slow? ? 10 : 1.5, seconds_of { assert one.close(timeout: 10) })
   end
 
-  def test_close_says_whether_it_ended_in_time_and_goes_on
+  slow def test_close_says_whether_it_ended_in_time_and_goes_on
     one = frozen_admin
     waiting(one, WAYS["a_question"])
     refute one.close(timeout: 0)
@@ -250,7 +250,7 @@ class AdminTest < AdminTestCase
     eventually { one.state == :closed }
   end
 
-  def test_an_interrupt_ends_a_close_which_continues_by_itself
+  slow def test_an_interrupt_ends_a_close_which_continues_by_itself
     one = frozen_admin
     waiting(one, WAYS["a_question"])
     elapsed = seconds_of { assert_raises(Timeout::Error) { Timeout.timeout(0.1) { one.close(timeout: 10) } } }
@@ -263,7 +263,7 @@ class AdminTest < AdminTestCase
     eventually { GC.start || Internal::ProducerClient.open_count <= @open_before }
   end
 
-  def test_a_program_that_ends_with_an_open_client_and_a_waiting_thread_ends_soon
+  slow def test_a_program_that_ends_with_an_open_client_and_a_waiting_thread_ends_soon
     elapsed = seconds_of do
       assert_equal "asks\n", ruby!(<<~RUBY, frozen_broker)
         one = Penstock::Admin.new("bootstrap.servers": ARGV[0])
@@ -401,7 +401,7 @@ class AdminTest < AdminTestCase
   end
 
   # Other threads run in the rest of the time.
-  alone def test_describing_2000_partitions_takes_little_processor_time
+  alone slow def test_describing_2000_partitions_takes_little_processor_time
     cluster = own_cluster(brokers: 1)
     names = Array.new(10) { |i| "many-#{i}".tap { |name| cluster.create_topic(name, partitions: 200) } }
     one = admin(servers: cluster.bootstrap_servers)
@@ -463,7 +463,7 @@ class AdminTest < AdminTestCase
     end
   end
 
-  def test_a_client_that_forgets_a_request_leaves_the_calls_of_other_threads_alone
+  slow def test_a_client_that_forgets_a_request_leaves_the_calls_of_other_threads_alone
     cluster = own_cluster(brokers: 1)
     name = "test-#{rand(2**32)}"
     cluster.create_topic(name, partitions: 1)

@@ -94,7 +94,7 @@ class AdminGroupsWithoutKafkaTest < PenstockTest
     assert_operator Process.clock_gettime(Process::CLOCK_MONOTONIC) - began, :>, 8
   end
 
-  def test_a_coordinator_that_is_not_ready_in_time_is_an_error
+  slow def test_a_coordinator_that_is_not_ready_in_time_is_an_error
     on = with_offset("group-1", topic = "groups-#{rand(2**32)}")
     cluster.inject_errors(:offset_fetch, [:coordinator_load_in_progress] * 50)
     began = Process.clock_gettime(Process::CLOCK_MONOTONIC)

@@ -5,6 +5,8 @@ require_relative "../support/app_test_case"
 
 # Applications: the order of messages, batches, and errors.
 class AppTest < AppTestCase
+  slow(/_with_order_(unordered|partition)\z|_stops_the_application_and_completes_nothing\z|_columns_of_a_batch_with_/)
+
   thorough(/_not_processed_before_their_time\z/)
 
   slow(/restart|nothing_that|hook_that_fails/)
@@ -25,7 +27,7 @@ class AppTest < AppTestCase
     end
   end
 
-  def test_messages_of_a_key_keep_their_order_and_never_overlap
+  slow def test_messages_of_a_key_keep_their_order_and_never_overlap
     name = topic(partitions: 1)
     40.times { |i| produce(name, [i.to_s], key: "key #{i % 4}") }
     busy = Hash.new(0)
@@ -45,7 +47,7 @@ class AppTest < AppTestCase
     assert_operator found.map(&:last).max, :>, 1, "different keys run at once"
   end
 
-  def test_a_slow_partition_does_not_hold_up_others
+  slow def test_a_slow_partition_does_not_hold_up_others
     name = topic(partitions: 3)
     gate = Thread::Queue.new
     3.times { |partition| produce(name, 0...200, partition:) }
@@ -56,7 +58,7 @@ class AppTest < AppTestCase
 
   # ---- processors ----
 
-  def test_a_processor_serves_one_assignment
+  slow def test_a_processor_serves_one_assignment
     name = topic(partitions: 1)
     produce(name, 0...3)
     seen = @seen
@@ -85,7 +87,7 @@ class AppTest < AppTestCase
     assert_equal "consumer.assigned.error", @errors.pop[:type]
   end
 
-  def test_hooks_around_the_calls
+  slow def test_hooks_around_the_calls
     name = topic(partitions: 1)
     produce(name, %w[a b])
     configure = lambda do |app|
@@ -97,14 +99,14 @@ class AppTest < AppTestCase
     assert_instance_of Penstock::HookError, @errors.pop[:error]
   end
 
-  def test_values_are_decoded_as_the_route_says
+  slow def test_values_are_decoded_as_the_route_says
     name = topic(partitions: 1)
     produce(name, ['{"a":1}'], key: "[2]")
     start(name, value: :json, key: :reverse.to_proc) { |record| @seen << [record.value, record.decoded_key, record.id] }
     assert_equal [[{ "a" => 1 }, "]2[", "#{name}/0/0"]], seen(1)
   end
 
-  def test_a_pattern_gets_new_topics_of_its_own
+  slow def test_a_pattern_gets_new_topics_of_its_own
     names = Array.new(2) { topic(partitions: 1) }
     names.each { |name| produce(name, ["x"]) }
     start(Regexp.new(names.map { |name| Regexp.escape(name) }.join("|"))) { |record| @seen << record.topic }
@@ -116,7 +118,7 @@ class AppTest < AppTestCase
   # @return [Time]
   def ago(seconds) = Time.now - seconds
 
-  def test_messages_that_are_filtered_or_too_old_are_done_without_processing
+  slow def test_messages_that_are_filtered_or_too_old_are_done_without_processing
     name = topic(partitions: 1)
     produce(name, %w[old], timestamp: ago(100))
     produce(name, %w[yes no yes2])
@@ -126,7 +128,7 @@ class AppTest < AppTestCase
     eventually { committed_offset(name) == 5 }
   end
 
-  def test_a_batch_has_no_message_that_is_filtered
+  slow def test_a_batch_has_no_message_that_is_filtered
     name = topic(partitions: 1)
     produce(name, %w[no a no b c no])
     seen = @seen
@@ -167,7 +169,7 @@ class AppTest < AppTestCase
     assert_equal ["new", *payloads], seen(21)
   end
 
-  def test_a_filter_that_raises_is_an_error_of_its_message
+  slow def test_a_filter_that_raises_is_an_error_of_its_message
     name = topic(partitions: 1)
     produce(name, %w[a b])
     filter = ->(message) { message.payload == "a" ? raise("odd") : true }
@@ -178,7 +180,7 @@ class AppTest < AppTestCase
 
   # ---- what a processor may do ----
 
-  def test_a_message_is_skipped_with_a_reason
+  slow def test_a_message_is_skipped_with_a_reason
     name = topic(partitions: 1)
     skipped = Thread::Queue.new
     produce(name, %w[a b c])
@@ -191,7 +193,7 @@ class AppTest < AppTestCase
     assert_empty @errors
   end
 
-  def test_skip_and_produce_are_for_messages_in_work
+  slow def test_skip_and_produce_are_for_messages_in_work
     name = topic(partitions: 1)
     produce(name, %w[a])
     start(name, processor { define_method(:process_batch) { |_| skip("odd") } }, batch: { size: 2 })
@@ -202,7 +204,7 @@ class AppTest < AppTestCase
   end
 
   # The message is processed only when what it has sent is delivered.
-  def test_what_a_processor_sends_is_delivered_before_the_message_counts
+  slow def test_what_a_processor_sends_is_delivered_before_the_message_counts
     name = topic(partitions: 1)
     to = topic(partitions: 1)
     produce(name, %w[a b])
@@ -219,7 +221,7 @@ class AppTest < AppTestCase
     assert_equal %w[A B B], Penstock.read(to, "bootstrap.servers": cluster.bootstrap_servers).map(&:payload)
   end
 
-  def test_a_batch_that_sends_has_failed_if_a_delivery_has
+  slow def test_a_batch_that_sends_has_failed_if_a_delivery_has
     name = topic(partitions: 1)
     to = topic(partitions: 1)
     produce(name, %w[a b])
@@ -243,7 +245,7 @@ class AppTest < AppTestCase
 
   # ---- batches ----
 
-  def test_batches_and_what_is_done_of_them
+  slow def test_batches_and_what_is_done_of_them
     name = topic(partitions: 1)
     produce(name, 0...10)
     seen = @seen
@@ -283,7 +285,7 @@ class AppTest < AppTestCase
   end
 
   # It returns although it has not done all.
-  def test_a_batch_that_ends_early_because_the_application_stops
+  slow def test_a_batch_that_ends_early_because_the_application_stops
     name = topic(partitions: 1)
     produce(name, %w[a b c d])
     started = Thread::Queue.new
@@ -322,7 +324,7 @@ class AppTest < AppTestCase
     end
   end
 
-  def test_a_batch_waits_no_longer_than_the_route_says
+  slow def test_a_batch_waits_no_longer_than_the_route_says
     name = topic(partitions: 1)
     seen = @seen
     start(name, processor { define_method(:process_batch) { |batch| seen << batch.map(&:payload) } }, batch: { wait: 0.2 })
@@ -332,7 +334,7 @@ class AppTest < AppTestCase
     assert_equal %w[c], seen(1).flatten
   end
 
-  def test_an_error_after_all_of_a_batch_is_done_repeats_nothing
+  slow def test_an_error_after_all_of_a_batch_is_done_repeats_nothing
     name = topic(partitions: 1)
     produce(name, %w[a b])
     seen = @seen
@@ -350,7 +352,7 @@ class AppTest < AppTestCase
     assert_equal ["late", nil], @errors.pop.then { |event| [event[:error].message, event[:offset]] }
   end
 
-  def test_of_a_batch_that_fails_for_good_only_the_bad_message_goes_to_the_dead_letters
+  slow def test_of_a_batch_that_fails_for_good_only_the_bad_message_goes_to_the_dead_letters
     name = topic(partitions: 1)
     dead = topic(partitions: 1)
     produce(name, 0...5)
@@ -388,7 +390,7 @@ class AppTest < AppTestCase
     eventually { committed_offset(name) == 3 }
   end
 
-  def test_a_message_that_always_fails_is_never_skipped_unasked
+  slow def test_a_message_that_always_fails_is_never_skipped_unasked
     name = topic(partitions: 1)
     produce(name, 0...3)
     start(name, retry: { times: 1, from: 0, to: 0 }) { |record| @seen << record.offset && record.offset == 1 && raise("never") }
@@ -414,7 +416,7 @@ class AppTest < AppTestCase
     assert_empty @seen
   end
 
-  def test_a_processor_chooses_when_it_is_called_again
+  slow def test_a_processor_chooses_when_it_is_called_again
     name = topic(partitions: 1)
     produce(name, ["a"])
     seen = @seen
@@ -445,7 +447,7 @@ class AppTest < AppTestCase
                  copy.headers.except("failed_at"))
   end
 
-  def test_a_tombstone_stays_one_in_the_dead_letters
+  slow def test_a_tombstone_stays_one_in_the_dead_letters
     name = topic(partitions: 1)
     dead = topic(partitions: 1)
     (@sending ||= producer).produce_sync(topic: name, payload: nil, key: "k", partition: 0)
@@ -454,7 +456,7 @@ class AppTest < AppTestCase
     assert_nil stored(dead).first.payload
   end
 
-  def test_a_message_is_not_done_before_its_copy_is_stored
+  slow def test_a_message_is_not_done_before_its_copy_is_stored
     name = topic(partitions: 1)
     produce(name, %w[bad good])
     sending = Object.new
@@ -470,7 +472,7 @@ class AppTest < AppTestCase
     assert_equal(["consumer.consume.error", *(["dead_letter_queue.dispatch.error"] * 2)], Array.new(3) { @errors.pop[:type] })
   end
 
-  def test_what_cannot_be_decoded_is_not_tried_again
+  slow def test_what_cannot_be_decoded_is_not_tried_again
     name = topic(partitions: 1)
     produce(name, ['{"a":', "1"])
     start(name, value: :json, after_retries: :skip) { |record| @seen << record.value }
@@ -480,7 +482,7 @@ class AppTest < AppTestCase
     assert_empty @errors
   end
 
-  def test_an_error_may_stop_the_application
+  slow def test_an_error_may_stop_the_application
     name = topic(partitions: 1)
     produce(name, 0...5)
     server = start(name, retry: { times: 0 }, after_retries: :stop) do |record|

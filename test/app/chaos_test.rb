@@ -8,6 +8,8 @@ require_relative "../support/each_once"
 class AppChaosTest < PenstockTest
   include EachOnce
 
+  slow(/\Atest_nothing_is_lost_repeated_or_out_of_order_by_(?!key\z)/)
+
   thorough(/_by_a?_?throttled_/)
 
   FROM = Integer(ENV.fetch("FROM", "0"))

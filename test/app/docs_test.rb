@@ -53,7 +53,7 @@ class AppDocsTest < PenstockTest
     Penstock.read("orders-dead", "bootstrap.servers": @cluster.bootstrap_servers).sort_by { |copy| copy.headers["source_offset"] }
   end
 
-  def test_its_routes
+  slow def test_its_routes
     output, status = run_program(*executable("routes"))
     assert_equal 0, status.exitstatus
     assert_includes output, "\"orders\" to Orders"

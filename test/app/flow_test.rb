@@ -430,7 +430,7 @@ class AppFlowTest < PenstockTest
   end
 
   # A pause is done when its partition was assigned anew.
-  def test_a_late_pause_does_not_stop_the_next_assignment
+  slow def test_a_late_pause_does_not_stop_the_next_assignment
     tried = (0...20).count do |seed|
       seen = []
       driver, go_on = parked(seed) { |_, message| seen << message.offset }

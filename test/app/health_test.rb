@@ -55,7 +55,7 @@ class AppHealthTest < AppTestCase
 
   # ---- health ----
 
-  def test_health_from_start_to_end
+  slow def test_health_from_start_to_end
     server = start(topic(partitions: 1)) { nil }
     assert_equal [true, false, false], server.health.then { |health| [health.live?, health.ready?, health.started?] }
     eventually { server.health.ready? }

@@ -89,7 +89,7 @@ class AppLifeTest < AppTestCase
 
   # ---- the end ----
 
-  def test_stopping_waits_for_work
+  slow def test_stopping_waits_for_work
     name = topic(partitions: 1)
     produce(name, 0...3)
     started = Thread::Queue.new
@@ -132,7 +132,7 @@ class AppLifeTest < AppTestCase
     eventually { server.wait.blockers.empty? }
   end
 
-  def test_a_processor_may_stop_the_application
+  slow def test_a_processor_may_stop_the_application
     name = topic(partitions: 1)
     produce(name, 0...3)
     server = start(name) { @seen << server.stop }
@@ -144,7 +144,7 @@ class AppLifeTest < AppTestCase
     assert_predicate start(topic) { nil }.stop, :complete?
   end
 
-  def test_twenty_groups_need_no_more_threads_than_one
+  slow def test_twenty_groups_need_no_more_threads_than_one
     name = topic(partitions: 1)
     produce(name, ["a"])
     before = Thread.list
@@ -209,7 +209,7 @@ class AppLifeTest < AppTestCase
     puts "stopped"
   RUBY
 
-  def test_a_program_ends_with_a_signal
+  slow def test_a_program_ends_with_a_signal
     name = topic(partitions: 1)
     produce(name, ["hello"])
     output, status = program(name) { |io| io.gets && Process.kill(:TERM, io.pid) }

@@ -82,7 +82,7 @@ class BenchPeersTest < PenstockTest
   RUBY
 
   # The adapters for other gems run only where these gems are installed.
-  def test_an_adapter_runs_every_workload_and_every_message_arrives
+  slow def test_an_adapter_runs_every_workload_and_every_message_arrives
     Dir.mktmpdir do |directory|
       File.write(File.join(directory, "own.rb"), ADAPTER)
       peer = Bench::Peer.new("own") { [RbConfig.ruby, ADAPTERS, File.join(directory, "own.rb"), ""] }

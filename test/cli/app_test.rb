@@ -106,7 +106,7 @@ class CLIAppTest < PenstockTest
     %w[server routes].each { |command| assert_match(/--only GROUPS/, cli(command, "--help")[1]) }
   end
 
-  def test_server_runs_until_a_signal
+  slow def test_server_runs_until_a_signal
     name = topic(partitions: 1)
     ENV["TOPIC"] = name
     producer.produce_sync(topic: name, payload: "hello", partition: 0)

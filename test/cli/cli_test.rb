@@ -119,7 +119,7 @@ class CLITest < PenstockTest
 
   SECRET = "geheim-4711"
 
-  def test_doctor_never_prints_a_secret
+  slow def test_doctor_never_prints_a_secret
     settings = %W[security.protocol=sasl_plaintext sasl.mechanism=PLAIN sasl.username=u sasl.password=#{SECRET}]
     [settings, settings.drop(1), ["sasl.password:#{SECRET}"], ["sasl.pasword=#{SECRET}"], ["=#{SECRET}"]].each do |given|
       [[], ["--json"]].each do |format|

@@ -223,7 +223,7 @@ class DoctorTest < PenstockTest
 
   UNRESOLVED = /cannot be resolved|not resolved within/ # the latter if no name server answers
 
-  def test_every_step_to_every_broker_is_reported
+  slow def test_every_step_to_every_broker_is_reported
     own = own_cluster(brokers: 3)
     first, *others = own.bootstrap_servers.split(",")
     facts = cluster_facts(first)

@@ -91,7 +91,7 @@ class ConfigTest < PenstockTest
     assert_equal 150_000, producer(**short).config.kafka[:"message.timeout.ms"]
   end
 
-  def test_an_alias_of_a_setting_overrides_penstocks_default
+  slow def test_an_alias_of_a_setting_overrides_penstocks_default
     topic = topic(partitions: 1)
     error = assert_raises(Penstock::MessageTimedOutError) do
       unreachable_producer("delivery.timeout.ms": 100).produce_sync(topic:, payload: "")

@@ -280,7 +280,7 @@ class SecretTest < PenstockTest
   end
 
   # Lines that librdkafka prints itself. Only its OIDC code quotes a secret there, and some builds lack OIDC.
-  def test_without_a_logger_secrets_are_removed_from_lines_on_stderr
+  slow def test_without_a_logger_secrets_are_removed_from_lines_on_stderr
     tokens = oidc? ? OIDC : { **OAUTH, "sasl.oauthbearer.config": "principal=me #{VALUE}=x" }
     _, errors = capture_subprocess_io do
       one = producer(servers: "127.0.0.1:1", log_level: 7, debug: "conf", **tokens) { |config| config.rejection_timeout = 100 }

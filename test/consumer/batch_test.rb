@@ -124,7 +124,7 @@ class BatchTest < ConsumerTestCase
     assert_equal({ name => { 1 => grouped.fetch([name, 1]) } }, batch.group_by_partition)
   end
 
-  def test_messages_of_several_topics
+  slow def test_messages_of_several_topics
     names = Array.new(3) { topic(partitions: 1) }
     names.each { |name| produce(name, %w[a b]) }
     one = consumer
@@ -252,7 +252,7 @@ class BatchTest < ConsumerTestCase
   end
 
   # The garbage collector sees only small objects. So it has to be told of the memory behind them.
-  def test_the_memory_of_collected_batches_is_freed
+  slow def test_the_memory_of_collected_batches_is_freed
     name = topic(partitions: 1)
     produce(name, ["x" * 100_000] * 40)
     one = consumer
@@ -323,7 +323,7 @@ class BatchTest < ConsumerTestCase
 
   # ---- Ractors ----
 
-  def test_a_ractor_reads_a_batch_that_another_one_has_taken
+  slow def test_a_ractor_reads_a_batch_that_another_one_has_taken
     name = topic(partitions: 1)
     produce(name, %w[a b c])
     output = ruby!(<<~'RUBY', cluster.bootstrap_servers, name)

@@ -216,7 +216,7 @@ class ConsumerTest < ConsumerTestCase
   end
 
   # librdkafka before 2.1.0 waited only a thousandth of the timeout.
-  def test_seek_may_use_its_whole_timeout
+  slow def test_seek_may_use_its_whole_timeout
     name = topic(partitions: 1)
     produce(name, %w[a b c])
     readers = Array.new(20) { reading(name, "statistics.interval.ms": 1) } # these readers compete for the processors
@@ -502,7 +502,7 @@ class ConsumerTest < ConsumerTestCase
   end
 
   # They count as processed when the program knows of the error and polls on.
-  def test_messages_behind_an_error_come_after_it
+  slow def test_messages_behind_an_error_come_after_it
     own = own_cluster
     own.create_topic("behind", partitions: 1)
     sender = producer(servers: own.bootstrap_servers)

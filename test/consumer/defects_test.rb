@@ -5,6 +5,8 @@ require_relative "../support/consumer_test_case"
 
 # Defects of librdkafka and of other clients: docs/evidence/defects.md. `rake test:tags` lists the tests of all of them.
 class ConsumerDefectsTest < ConsumerTestCase
+  slow(/_34_the_last_commit_before_/)
+
   # librdkafka's second attempt comes after seconds.
   thorough(/_at_the_second_attempt\z|_after_(the_listeners_choice|a_seek_to_the_end)_|_is_assigned_again_/)
   slow(/by_a_leader_that_answers/)
@@ -135,7 +137,7 @@ class ConsumerDefectsTest < ConsumerTestCase
 
   # librdkafka #2782, #3745: a partition that comes back has an old stored offset, which was committed.
   # defect C9
-  def test_09_a_partition_that_comes_back_does_not_commit_an_old_offset
+  slow def test_09_a_partition_that_comes_back_does_not_commit_an_old_offset
     name = filled(20)
     make = -> { group_consumer("group-#{name}", "auto.commit.interval.ms": 20).assign(name => [0]) }
     one = make.call
@@ -358,7 +360,7 @@ class ConsumerDefectsTest < ConsumerTestCase
 
   # librdkafka repeats a commit that the coordinator could not handle, also after it has sent a later one.
   # defect C34
-  def test_34_a_commit_that_is_repeated_does_not_overtake_a_later_one
+  slow def test_34_a_commit_that_is_repeated_does_not_overtake_a_later_one
     one, own, gate, held = with_commit_on_its_way { |member| member.commit({ "defects" => { 0 => 5 } }, async: true) }
     later = quiet_thread { one.commit({ "defects" => { 0 => 9 } }) }
     assert_no_commit_comes(gate, own)
@@ -367,7 +369,7 @@ class ConsumerDefectsTest < ConsumerTestCase
     assert_stays_committed(9, one)
   end
 
-  def test_34_an_asynchronous_commit_waits_for_one_whose_caller_waits
+  slow def test_34_an_asynchronous_commit_waits_for_one_whose_caller_waits
     waiting = nil
     one, own, gate, held = with_commit_on_its_way do |member|
       waiting = quiet_thread { member.commit({ "defects" => { 0 => 5 } }) }
@@ -462,7 +464,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   end
 
   # The thread of the commit does not poll meanwhile.
-  def test_34_a_commit_between_the_listener_and_the_answer_succeeds
+  slow def test_34_a_commit_between_the_listener_and_the_answer_succeeds
     one, last, *, held = waiting_revocation
     held.release
     assert one.commit(last, timeout: 10)
@@ -471,7 +473,7 @@ class ConsumerDefectsTest < ConsumerTestCase
   end
 
   # An asynchronous commit that was called before it must not be sent after it.
-  def test_34_a_commit_that_passes_a_revocation_does_not_pass_earlier_commits
+  slow def test_34_a_commit_that_passes_a_revocation_does_not_pass_earlier_commits
     one, last, own, gate, held = waiting_revocation
     answers = Thread::Queue.new
     %w[offsets.committed offsets.commit_failed].each do |name|
@@ -487,7 +489,7 @@ class ConsumerDefectsTest < ConsumerTestCase
     assert_equal({ 0 => 5 }, one.committed("defects", 0))
   end
 
-  def test_34_a_close_between_the_listener_and_the_answer_waits_for_the_earlier_commit_only
+  slow def test_34_a_close_between_the_listener_and_the_answer_waits_for_the_earlier_commit_only
     one, _, own, gate, held = waiting_revocation
     closing = quiet_thread { seconds_of { one.close(timeout: 20) } }
     assert_no_commit_comes(gate, own)
@@ -656,13 +658,13 @@ class ConsumerDefectsTest < ConsumerTestCase
     assert_raises(Penstock::ConsumerClosedError) { polling.value }
   end
 
-  def test_a_commit_of_the_listener_decides_where_the_partition_begins
+  slow def test_a_commit_of_the_listener_decides_where_the_partition_begins
     own, = broken_in(20)
     one, polled = started(own) { |rebalance| rebalance.consumer.commit({ "defects" => { 0 => 15 } }) }
     assert_equal (15..19).to_a, polled.concat(take(one, 5 - polled.size)).map(&:offset)
   end
 
-  def test_another_assignment_repeats_nothing_that_was_processed
+  slow def test_another_assignment_repeats_nothing_that_was_processed
     own, = broken_in(20, partitions: 2)
     one = group_consumer("g", servers: own.bootstrap_servers).assign("defects" => [0])
     one.mark(take(one, 10).last)

@@ -239,7 +239,7 @@ class DeserializerTest < ConsumerTestCase
     refute Ractor.shareable?(decoding) || Ractor.shareable?(decoding.first)
   end
 
-  def test_a_ractor_decodes_a_batch_that_another_one_has_taken
+  slow def test_a_ractor_decodes_a_batch_that_another_one_has_taken
     name = topic(partitions: 1)
     produce(name, %w[[1] [2] bad])
     output = ruby!(<<~'RUBY', cluster.bootstrap_servers, name)

@@ -159,7 +159,7 @@ class ConsumerEventsTest < ConsumerTestCase
   # ---- rebalances ----
 
   # behaviour: rebalance.partitions_assigned, rebalance.partitions_revoked
-  def test_assignments_and_revocations_have_the_partitions
+  slow def test_assignments_and_revocations_have_the_partitions
     name = filled(1, partitions: 2)
     one = group_consumer("group-#{name}").subscribe(name)
     seen = events(one.monitor, "rebalance.partitions_assigned", "rebalance.partitions_revoked")
@@ -171,7 +171,7 @@ class ConsumerEventsTest < ConsumerTestCase
   end
 
   # behaviour: rebalance.partitions_assigned, rebalance.partitions_revoked
-  def test_the_assignment_is_published_after_the_rebalance_listener_and_before_its_messages
+  slow def test_the_assignment_is_published_after_the_rebalance_listener_and_before_its_messages
     name = filled(1)
     order = []
     listener = Object.new
@@ -183,7 +183,7 @@ class ConsumerEventsTest < ConsumerTestCase
     assert_equal %i[listener event messages], order
   end
 
-  def test_a_rebalance_listener_that_raises_is_published_and_raises
+  slow def test_a_rebalance_listener_that_raises_is_published_and_raises
     name = filled(1)
     listener = Object.new
     listener.define_singleton_method(:assigned) { |_| raise "no" }
@@ -202,7 +202,7 @@ class ConsumerEventsTest < ConsumerTestCase
     one
   end
 
-  def test_close_closes_although_its_listener_raises
+  slow def test_close_closes_although_its_listener_raises
     one = revoking(filled(1), seen = []) { |_| raise "no" }
     assert_equal "no", assert_raises(RuntimeError) { one.close }.message
     assert_predicate one.status, :closed?
@@ -210,7 +210,7 @@ class ConsumerEventsTest < ConsumerTestCase
     assert_predicate one.close, :complete?
   end
 
-  def test_close_goes_on_after_an_interrupt_of_its_listener
+  slow def test_close_goes_on_after_an_interrupt_of_its_listener
     running = Queue.new
     one = revoking(filled(1)) do |_|
       running << true
@@ -225,7 +225,7 @@ class ConsumerEventsTest < ConsumerTestCase
   # ---- offsets ----
 
   # behaviour: offsets.committed, offsets.commit_failed
-  def test_each_commit_is_published_with_its_offsets
+  slow def test_each_commit_is_published_with_its_offsets
     name = filled(3)
     one = group_consumer("group-#{name}", "enable.auto.commit": false).subscribe(name)
     seen = events(one.monitor, "offsets.committed", "offsets.commit_failed")
@@ -254,7 +254,7 @@ class ConsumerEventsTest < ConsumerTestCase
     assert_equal({ name => { 0 => 3 } }, seen.last[:offsets])
   end
 
-  def test_the_commit_of_a_close_is_published_before_it_returns
+  slow def test_the_commit_of_a_close_is_published_before_it_returns
     name = filled(3)
     one = group_consumer("group-#{name}", "auto.commit.interval.ms": 60_000).subscribe(name)
     seen = events(one.monitor, "offsets.committed", "consumer.closed")
@@ -290,7 +290,7 @@ class ConsumerEventsTest < ConsumerTestCase
 
   # ---- errors ----
 
-  def test_errors_of_connections_are_published
+  slow def test_errors_of_connections_are_published
     one = unreachable_consumer
     seen = events(one.monitor, "error.occurred")
     one.assign("events" => [0])
@@ -320,7 +320,7 @@ class ConsumerEventsTest < ConsumerTestCase
 
   # ---- threads and processes ----
 
-  def test_a_slow_listener_delays_only_the_thread_that_publishes
+  slow def test_a_slow_listener_delays_only_the_thread_that_publishes
     name = filled(1)
     one = group_consumer("group-#{name}", "enable.auto.commit": false).subscribe(name)
     entered = Queue.new
@@ -355,7 +355,7 @@ class ConsumerEventsTest < ConsumerTestCase
     assert_predicate one, :closed?
   end
 
-  def test_a_fork_child_does_not_publish_the_parents_events
+  slow def test_a_fork_child_does_not_publish_the_parents_events
     name = filled(1)
     one = group_consumer("group-#{name}").subscribe(name)
     seen = events(one.monitor, *(Penstock::Monitor::EVENTS - %w[statistics.emitted]))
@@ -385,7 +385,7 @@ class ConsumerEventsTest < ConsumerTestCase
 
   # ---- news that nobody polls ----
 
-  def test_events_that_are_never_published_are_dropped_and_counted
+  slow def test_events_that_are_never_published_are_dropped_and_counted
     name = filled(1)
     one = group_consumer("group-#{name}", "enable.auto.commit": false).subscribe(name)
     take(one, 1)

@@ -114,7 +114,7 @@ class ExactlyOnceTest < TransactionTestCase
     assert_equal(payloads(2), once(producer, one, max: 2).payloads)
   end
 
-  def test_a_batch_that_the_program_has_polled
+  slow def test_a_batch_that_the_program_has_polled
     producer = transactional
     one = reading(filled(4))
     polled = nil
@@ -124,13 +124,13 @@ class ExactlyOnceTest < TransactionTestCase
     assert_equal payloads(4).drop(batch.size), committed_payloads(producer, one, 4 - batch.size)
   end
 
-  def test_a_variant_has_it_too
+  slow def test_a_variant_has_it_too
     producer = transactional
     one = reading(filled(2))
     assert_equal(1, producer.with(max_wait_timeout: 5_000).transaction(one, max: 1, timeout: 10) { nil }.size)
   end
 
-  def test_what_is_committed_is_marked
+  slow def test_what_is_committed_is_marked
     producer = transactional
     one = reading(name = filled(2)) { |config| config.mark = :manual }
     once(producer, one, max: 1)
@@ -186,7 +186,7 @@ class ExactlyOnceTest < TransactionTestCase
     end
   end
 
-  def test_after_an_abort_a_plain_poll_gets_the_messages_again
+  slow def test_after_an_abort_a_plain_poll_gets_the_messages_again
     producer = transactional
     one = reading(filled(3))
     aborted = nil
@@ -235,7 +235,7 @@ class ExactlyOnceTest < TransactionTestCase
 
   # A second interrupt may end the rewind's wait, or come just before it.
   # behaviour: transaction(consumer)
-  def test_interrupts_at_any_moment_commit_each_message_once
+  slow def test_interrupts_at_any_moment_commit_each_message_once
     producer = transactional
     one = reading(filled(400))
     out = topic
@@ -349,7 +349,7 @@ class ExactlyOnceTest < TransactionTestCase
   end
 
   # Brokers would accept them, and the group's committed offset would fall: test/integration/producer_transaction_test.rb.
-  def test_offsets_of_a_consumer_that_has_not_joined_its_group_yet_are_rejected
+  slow def test_offsets_of_a_consumer_that_has_not_joined_its_group_yet_are_rejected
     producer = transactional
     name = filled(1)
     message = nil
@@ -566,7 +566,7 @@ class ExactlyOnceTest < TransactionTestCase
     assert_equal %w[x], batch.payloads
   end
 
-  def test_a_child_that_was_forked_in_the_block_commits_nothing
+  slow def test_a_child_that_was_forked_in_the_block_commits_nothing
     producer = transactional
     one = reading(filled(2))
     status = nil

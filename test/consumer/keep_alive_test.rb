@@ -193,7 +193,7 @@ class ConsumerKeepAliveTest < ConsumerTestCase
     assert_equal 50, take(one, 50).size
   end
 
-  def test_a_consumer_that_is_used_first_in_the_block_joins_its_group
+  slow def test_a_consumer_that_is_used_first_in_the_block_joins_its_group
     one = group_consumer
     assert_equal({ @topic => [0, 1] }, one.keep_alive do
       one.subscribe(@topic)
@@ -213,7 +213,7 @@ class ConsumerKeepAliveTest < ConsumerTestCase
     assert Slowness.join(started, 5)
   end
 
-  def test_other_fibers_run_while_a_fiber_works
+  slow def test_other_fibers_run_while_a_fiber_works
     one = reading(@topic)
     turns = 0
     done = false

@@ -37,7 +37,7 @@ class ConsumerMarkTest < ConsumerTestCase
 
   def assert_equal_or_nil(expected, actual) = expected.nil? ? assert_nil(actual) : assert_equal(expected, actual)
 
-  def test_what_is_processed_is_committed_although_the_program_does_not_poll
+  slow def test_what_is_processed_is_committed_although_the_program_does_not_poll
     name = filled(4)
     one = member(name, "auto.commit.interval.ms": 1_500)
     assert_nil committed(name) # it has connected
@@ -78,7 +78,7 @@ class ConsumerMarkTest < ConsumerTestCase
     assert_committed 3, name
   end
 
-  def test_a_crashed_process_loses_nothing
+  slow def test_a_crashed_process_loses_nothing
     name = filled(10)
     one = member(name)
     take(one, 5, batch: 1)

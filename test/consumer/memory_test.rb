@@ -109,7 +109,7 @@ class ConsumerMemoryTest < ConsumerTestCase
     assert_equal '["none", [[0, 1], true], [[2], true], 3]', without_memory(NO_MEMORY_TO_NOTE, name)
   end
 
-  def test_a_message_for_which_there_was_no_memory_comes_with_the_next_poll
+  slow def test_a_message_for_which_there_was_no_memory_comes_with_the_next_poll
     name = topic(partitions: 1)
     producer.produce_many_sync(Array.new(3) { |i| { topic: name, partition: 0, payload: i.to_s * 600_000 } })
     assert_equal '["none", [0, 1], [2], "none", 1]', without_memory(NO_MEMORY, name)

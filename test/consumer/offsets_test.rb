@@ -180,7 +180,7 @@ class ConsumerOffsetsTest < ConsumerTestCase
   end
 
   # A broker that fails takes the coordinator with it. Another one becomes it, and loads the group's offsets first.
-  def test_committed_waits_until_the_group_has_a_coordinator_again
+  slow def test_committed_waits_until_the_group_has_a_coordinator_again
     own = own_cluster
     name = filled(1, on: own)
     one = group_consumer("group", servers: own.bootstrap_servers)
@@ -191,7 +191,7 @@ class ConsumerOffsetsTest < ConsumerTestCase
     end
   end
 
-  def test_an_error_that_passes_is_not_the_answer
+  slow def test_an_error_that_passes_is_not_the_answer
     cluster = own_cluster
     cluster.create_topic("orders", partitions: 1)
     one = consumer(servers: cluster.bootstrap_servers)
@@ -261,7 +261,7 @@ class ConsumerOffsetsTest < ConsumerTestCase
 
   # ---- metadata ----
 
-  def test_a_text_is_committed_beside_an_offset
+  slow def test_a_text_is_committed_beside_an_offset
     name = filled(5)
     one = member(name)
     assert one.commit({ name => { 0 => Penstock::Offset.new(offset: 5, metadata: "until 12:30, \u00e4\n") } })
@@ -338,7 +338,7 @@ class ConsumerOffsetsTest < ConsumerTestCase
     eventually { one.committed(name, [0, 1, 2]) == { 0 => 1, 1 => 2, 2 => 3 } }
   end
 
-  def test_an_asynchronous_commit_is_repeated_if_the_member_has_a_new_epoch
+  slow def test_an_asynchronous_commit_is_repeated_if_the_member_has_a_new_epoch
     cluster = own_cluster
     name = filled(1, on: cluster)
     one = logged(cluster.bootstrap_servers, name)
@@ -348,7 +348,7 @@ class ConsumerOffsetsTest < ConsumerTestCase
     assert_equal 0, failed_commits
   end
 
-  def test_a_close_sends_what_waits
+  slow def test_a_close_sends_what_waits
     name = filled(1)
     10.times do |i|
       one = member(name)

@@ -157,7 +157,7 @@ class ConsumerPauseTest < ConsumerTestCase
     messages.group_by(&:partition).transform_values { |list| list.map(&:offset) }
   end
 
-  def test_messages_behind_an_error_wait_while_their_partition_is_paused
+  slow def test_messages_behind_an_error_wait_while_their_partition_is_paused
     one = assigned_behind_errors
     one.pause("behind" => [0])
     assert_equal({ 1 => (0...100).to_a }, offsets_behind(one, 100))
@@ -167,7 +167,7 @@ class ConsumerPauseTest < ConsumerTestCase
     assert_empty one.poll_batch(timeout: 0.3)
   end
 
-  def test_messages_behind_an_error_keep_their_order_with_any_number_of_pauses
+  slow def test_messages_behind_an_error_keep_their_order_with_any_number_of_pauses
     one = assigned_behind_errors
     got = []
     200.times do
@@ -184,7 +184,7 @@ class ConsumerPauseTest < ConsumerTestCase
   end
 
   # A thread that finds nothing sleeps.
-  def test_a_resume_wakes_the_poll_that_gets_messages_from_behind_an_error
+  slow def test_a_resume_wakes_the_poll_that_gets_messages_from_behind_an_error
     one = assigned_behind_errors
     one.pause
     5.times { assert_empty polled(one, timeout: 0.01) }
@@ -195,7 +195,7 @@ class ConsumerPauseTest < ConsumerTestCase
     assert_kind_of Penstock::Message, thread.value
   end
 
-  def test_messages_behind_an_error_are_dropped_by_a_seek
+  slow def test_messages_behind_an_error_are_dropped_by_a_seek
     [true, false].each do |paused|
       one = assigned_behind_errors
       one.pause("behind" => [0]) if paused
@@ -205,7 +205,7 @@ class ConsumerPauseTest < ConsumerTestCase
     end
   end
 
-  def test_messages_behind_an_error_are_dropped_by_an_assignment
+  slow def test_messages_behind_an_error_are_dropped_by_an_assignment
     [true, false].each do |paused|
       one = assigned_behind_errors
       one.pause("behind" => [0]) if paused

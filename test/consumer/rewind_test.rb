@@ -78,7 +78,7 @@ class ConsumerRewindTest < ConsumerTestCase
     assert_equal 6 - earlier.size, take(one, 6 - earlier.size).size
   end
 
-  def test_a_marked_batch_is_no_longer_processed_when_it_is_rewound
+  slow def test_a_marked_batch_is_no_longer_processed_when_it_is_rewound
     name = filled(4)
     one = member(name, "enable.auto.commit": false)
     taken = batch(one, max: 3)
@@ -110,7 +110,7 @@ class ConsumerRewindTest < ConsumerTestCase
     assert_nil one.poll(timeout: 0.2)
   end
 
-  def test_a_paused_partition_stays_paused
+  slow def test_a_paused_partition_stays_paused
     name = filled(3)
     one = member(name)
     taken = take(one, 2)

@@ -43,7 +43,7 @@ class ConsumerSetTest < ConsumerTestCase
 
   # ---- which consumers a wait returns ----
 
-  def test_wait_returns_only_the_consumers_that_have_messages
+  slow def test_wait_returns_only_the_consumers_that_have_messages
     consumers, topics = idle(4)
     set = Set.new(*consumers)
     quiet(set)
@@ -191,7 +191,7 @@ class ConsumerSetTest < ConsumerTestCase
 
   # ---- closing ----
 
-  def test_a_closed_consumer_is_returned_once_and_leaves_the_set
+  slow def test_a_closed_consumer_is_returned_once_and_leaves_the_set
     consumers, = idle(2)
     set = Set.new(*consumers)
     quiet(set)
@@ -225,7 +225,7 @@ class ConsumerSetTest < ConsumerTestCase
     assert_equal %w[a], waiting.value
   end
 
-  def test_select_waits_once_and_keeps_nothing
+  slow def test_select_waits_once_and_keeps_nothing
     consumers, topics = idle(3)
     consumers.each { |one| one.poll_batch(timeout: 0.1) }
     assert_empty Penstock::Consumer.select(consumers, timeout: 0.1)
@@ -236,7 +236,7 @@ class ConsumerSetTest < ConsumerTestCase
 
   # ---- groups ----
 
-  def test_members_of_groups_join_and_read_through_a_set
+  slow def test_members_of_groups_join_and_read_through_a_set
     names = Array.new(3) { topic(partitions: 2) }
     names.each { |name| 2.times { |partition| produce(name, %w[a b c], partition:) } }
     members = names.map { |name| group_consumer.subscribe(name) }
@@ -244,7 +244,7 @@ class ConsumerSetTest < ConsumerTestCase
     assert_equal [%w[a a b b c c]] * 3, members.map { |one| got[one].sort }
   end
 
-  def test_waiting_counts_what_was_polled_as_processed
+  slow def test_waiting_counts_what_was_polled_as_processed
     name = topic(partitions: 1)
     produce(name, %w[a b c])
     one = group_consumer("auto.commit.interval.ms": 50).subscribe(name)
@@ -255,7 +255,7 @@ class ConsumerSetTest < ConsumerTestCase
   end
 
   # With two threads in wait, the one that looks first must not forget what the other one works on.
-  def test_waiting_counts_what_this_thread_has_polled_even_if_another_waited_in_between
+  slow def test_waiting_counts_what_this_thread_has_polled_even_if_another_waited_in_between
     name = topic(partitions: 1)
     produce(name, %w[a b c])
     one = group_consumer("auto.commit.interval.ms": 50).subscribe(name)
@@ -267,7 +267,7 @@ class ConsumerSetTest < ConsumerTestCase
     eventually { one.committed(name, 0)[0] == 3 }
   end
 
-  def test_marking_is_left_to_the_program_if_it_wants_to
+  slow def test_marking_is_left_to_the_program_if_it_wants_to
     name = topic(partitions: 1)
     produce(name, %w[a])
     one = group_consumer("auto.commit.interval.ms": 50) { |config| config.mark = :manual }.subscribe(name)
@@ -277,7 +277,7 @@ class ConsumerSetTest < ConsumerTestCase
     assert_nil one.committed(name, 0)[0]
   end
 
-  alone def test_an_idle_consumer_is_returned_for_a_poll_in_half_of_max_poll_interval
+  alone slow def test_an_idle_consumer_is_returned_for_a_poll_in_half_of_max_poll_interval
     one, other = idle(2).first
     brief = consumer("group.id": "brief", "max.poll.interval.ms": 1_000, "session.timeout.ms": 1_000).assign(topic => { 0 => 0 })
     set = Set.new(one, other, brief)
@@ -336,7 +336,7 @@ class ConsumerSetTest < ConsumerTestCase
     thread&.kill
   end
 
-  def test_a_consumer_whose_listener_runs_in_another_thread_is_not_returned_over_and_over
+  slow def test_a_consumer_whose_listener_runs_in_another_thread_is_not_returned_over_and_over
     name = topic(partitions: 1)
     listener = Slow.new
     one = group_consumer { |config| config.rebalance_listener = listener }.subscribe(name)
@@ -397,7 +397,7 @@ class ConsumerSetTest < ConsumerTestCase
     assert_equal [consumers[0], %w[a]], [one, batch.payloads]
   end
 
-  def test_a_batch_counts_as_processed_when_the_block_returns
+  slow def test_a_batch_counts_as_processed_when_the_block_returns
     name = topic(partitions: 1)
     produce(name, %w[a b])
     group = "group-#{name}"
@@ -431,7 +431,7 @@ class ConsumerSetTest < ConsumerTestCase
 
   # ---- threads, interrupts ----
 
-  def test_several_threads_share_a_set_and_each_message_is_read_once
+  slow def test_several_threads_share_a_set_and_each_message_is_read_once
     names = Array.new(6) { topic(partitions: 1) }
     names.each { |name| produce(name, Array.new(200) { |i| "#{name} #{i}" }) }
     set = Set.new(*names.map { |name| reading(name) })

@@ -43,7 +43,7 @@ class ConsumerStartAtTest < ConsumerTestCase
     Penstock::Consumer.new("bootstrap.servers": "127.0.0.1:1", **kafka) { |config| config.start_at = start_at }.config.kafka
   end
 
-  def test_only_partitions_without_a_committed_offset_begin_there
+  slow def test_only_partitions_without_a_committed_offset_begin_there
     name = filled(5, partitions: 2)
     group_consumer("group-#{name}").commit({ name => { 0 => 1 } })
     one = member(name, [:last, 2], group: "group-#{name}")

@@ -46,7 +46,7 @@ class StuckPartitionTest < ConsumerTestCase
   end
 
   # behaviour: consumer.caught_up, partition.stuck, rebalance.held_back
-  def test_a_partition_from_which_nothing_comes_is_reported
+  slow def test_a_partition_from_which_nothing_comes_is_reported
     one = watched
     fill(%w[a])
     assert_equal ["a"], take(one, 1).map(&:payload)
@@ -61,7 +61,7 @@ class StuckPartitionTest < ConsumerTestCase
     assert_equal %w[b c], take(one, 2).map(&:payload)
   end
 
-  def test_a_partition_that_moves_while_the_brokers_are_asked_is_not_restarted
+  slow def test_a_partition_that_moves_while_the_brokers_are_asked_is_not_restarted
     one = watched { |config| config.restart_stuck = true }
     fill(%w[a])
     take(one, 1)
@@ -79,7 +79,7 @@ class StuckPartitionTest < ConsumerTestCase
     assert_empty @told.size.times.map { @told.pop.payload }.select { |payload| payload[:partition].zero? }
   end
 
-  def test_a_restart_loses_and_repeats_nothing
+  slow def test_a_restart_loses_and_repeats_nothing
     one = watched { |config| config.restart_stuck = true }
     fill(%w[a])
     take(one, 1)
@@ -93,7 +93,7 @@ class StuckPartitionTest < ConsumerTestCase
   end
 
   # A new message needs a moment to come.
-  def test_an_idle_partition_is_not_stuck_as_soon_as_it_has_a_message
+  slow def test_an_idle_partition_is_not_stuck_as_soon_as_it_has_a_message
     one = watched
     fill(%w[a])
     take(one, 1)
@@ -151,7 +151,7 @@ class StuckPartitionTest < ConsumerTestCase
     assert_equal %w[consumer.stuck_after unexpected], [type, error.message]
   end
 
-  def test_its_thread_ends_with_the_consumer
+  slow def test_its_thread_ends_with_the_consumer
     one = watched
     assert_includes Thread.list.map(&:name), "penstock.stuck"
     one.close

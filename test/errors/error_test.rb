@@ -116,7 +116,7 @@ class ErrorTest < PenstockTest
 
   # behaviour: ProduceError
   # behaviour: If the cluster or topic does not exist, the message fails
-  def test_a_message_timeout_names_producer_topic_brokers_and_what_to_do
+  slow def test_a_message_timeout_names_producer_topic_brokers_and_what_to_do
     error = timed_out
     ["producer patient", "topic nowhere", "partition 1", "127.0.0.1:1", "refused", "message.timeout.ms",
      "(msg_timed_out)"].each { |part| assert_includes error.message, part }
@@ -124,7 +124,7 @@ class ErrorTest < PenstockTest
                  [error.code, error.number, error.name, error.producer_id, error.topic, error.partition]
   end
 
-  def test_a_wait_timeout_names_producer_topic_and_brokers
+  slow def test_a_wait_timeout_names_producer_topic_and_brokers
     producer = unreachable_producer("message.timeout.ms": 500) { |config| config.max_wait_timeout = 100 }
     message = { topic: "nowhere", payload: "" }
     [-> { producer.produce_sync(message) }, -> { producer.produce_many_sync([message] * 2) }].each do |call|
@@ -135,13 +135,13 @@ class ErrorTest < PenstockTest
     end
   end
 
-  def test_a_batch_timeout_states_how_long_the_call_waited
+  slow def test_a_batch_timeout_states_how_long_the_call_waited
     producer = unreachable_producer("message.timeout.ms": 500) { |config| config.max_wait_timeout = 123 }
     error = assert_raises(Penstock::WaitTimeoutError) { producer.produce_many_sync([{ topic: "nowhere", payload: "" }] * 2) }
     assert_includes error.message, "123 ms"
   end
 
-  def test_a_flush_timeout_names_producer_brokers_and_the_number_of_messages
+  slow def test_a_flush_timeout_names_producer_brokers_and_the_number_of_messages
     producer = unreachable_producer("message.timeout.ms": 500)
     producer.produce_async(topic: "nowhere", payload: "")
     error = assert_raises(Penstock::WaitTimeoutError) { producer.flush(timeout: 0.05) }
@@ -227,7 +227,7 @@ class ErrorTest < PenstockTest
   end
 
   # behaviour: ProduceManyError
-  def test_a_failed_batch_carries_its_handles_and_the_attributes_of_its_first_error
+  slow def test_a_failed_batch_carries_its_handles_and_the_attributes_of_its_first_error
     producer = unreachable_producer("message.timeout.ms": 100)
     error = assert_raises(Penstock::ProduceManyError) do
       producer.produce_many_sync(Array.new(3) { |i| { topic: "nowhere", payload: "", label: i } })

@@ -129,7 +129,7 @@ class EventsTest < PenstockTest
   # ---- error.occurred ----
 
   # behaviour: error.occurred of librdkafka
-  def test_a_failed_message_is_published_as_an_error_with_its_report
+  slow def test_a_failed_message_is_published_as_an_error_with_its_report
     producer = self.producer("message.timeout.ms": 50, servers: "127.0.0.1:1", log_level: 0)
     seen = collect_events(producer, "error.occurred")
     producer.produce_async(topic: "nowhere", payload: "x", label: :mine)
@@ -179,7 +179,7 @@ class EventsTest < PenstockTest
   end
 
   # behaviour: statistics.emitted
-  def test_delta_returns_differences_of_the_requested_numbers
+  slow def test_delta_returns_differences_of_the_requested_numbers
     producer = self.producer("statistics.interval.ms": 300)
     seen = []
     producer.monitor.subscribe("statistics.emitted") do |event|

@@ -20,7 +20,7 @@ class ListenersConsumerTest < ConsumerTestCase
     end
   end
 
-  def test_the_logger_writes_lines_about_consumers
+  slow def test_the_logger_writes_lines_about_consumers
     out = StringIO.new
     one = group_consumer { |config| config.id = "billing" }
     logger = Logger.new(out, formatter: ->(level, *, text) { "#{level} #{text}\n" })

@@ -120,7 +120,7 @@ class ListenersLoggerTest < MetricsTestCase
     assert_match(/type=messages.produce_many_sync messages=2 topics=a:1,b:1 error=/, lines("error.occurred").last.last)
   end
 
-  def test_an_undelivered_message_is_logged_as_an_error_with_its_topic
+  slow def test_an_undelivered_message_is_logged_as_an_error_with_its_topic
     one = unreachable_producer("message.timeout.ms": 50)
     one.monitor.subscribe(listener)
     name = "lost"

@@ -186,7 +186,7 @@ class ListenersPrometheusTest < MetricsTestCase
     assert_equal ["number 0"], page(own).samples.filter_map { |sample| sample.labels["producer_id"] }.uniq
   end
 
-  def test_messages_that_fail_or_are_purged_are_counted_as_such
+  slow def test_messages_that_fail_or_are_purged_are_counted_as_such
     one = unreachable_producer("message.timeout.ms": 50)
     one.monitor.subscribe(@metrics)
     one.produce_async(topic: "t", payload: "x")

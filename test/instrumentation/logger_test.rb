@@ -108,7 +108,7 @@ class LoggerTest < PenstockTest
     assert lines.texts.none? { |text| text.include?("without") }
   end
 
-  def test_without_a_logger_lines_on_stderr_name_the_producer_and_the_consumer
+  slow def test_without_a_logger_lines_on_stderr_name_the_producer_and_the_consumer
     _, errors, = ruby(<<~RUBY)
       kafka = { "bootstrap.servers": "127.0.0.1:1" }
       producer = Penstock::Producer.new { |config| [config.id = "orders", config.kafka = kafka] }

@@ -96,7 +96,7 @@ class ForeignTextTest < PenstockTest
 
   # ---- texts of brokers ----
 
-  def test_every_call_of_a_rejected_producer_raises_its_documented_error
+  slow def test_every_call_of_a_rejected_producer_raises_its_documented_error
     [HOSTILE, *LONG].each do |text|
       one = rejected_producer(rejecting(text).address, log_level: 0)
       handle = one.produce_async(topic: "rejected", payload: "x")
@@ -111,7 +111,7 @@ class ForeignTextTest < PenstockTest
     end
   end
 
-  def test_a_rejected_consumer_raises_its_documented_error
+  slow def test_a_rejected_consumer_raises_its_documented_error
     one = Penstock::Consumer.new do |config|
       config.kafka = { "bootstrap.servers": rejecting.address, log_level: 0, **SASL }
       config.rejection_timeout = 100
@@ -147,7 +147,7 @@ class ForeignTextTest < PenstockTest
     assert_harmless_lines(log.string.dup)
   end
 
-  def test_a_broker_cannot_forge_a_line_of_a_consumers_log
+  slow def test_a_broker_cannot_forge_a_line_of_a_consumers_log
     log = StringIO.new
     one = Penstock::Consumer.new do |config|
       config.kafka = { "bootstrap.servers": rejecting.address, **SASL }

@@ -133,7 +133,7 @@ class PollerTest < PenstockTest
     assert_equal [25, 1, ruby_threads], [Penstock::Poller.instance.count, native_threads.size, Thread.list.size]
   end
 
-  alone def test_an_idle_poller_uses_next_to_no_processor_time
+  alone slow def test_an_idle_poller_uses_next_to_no_processor_time
     producers = Array.new(25) { producer }
     producers.map { |one| one.produce_async(topic: "shared", payload: "x") }.each(&:wait)
     before = Penstock::Poller.instance.stats
@@ -207,7 +207,7 @@ class PollerTest < PenstockTest
   # ---- wake-ups ----
 
   # defect 17
-  def test_no_wakeup_is_missed_in_20_000_round_trips_of_8_producers_in_8_threads
+  slow def test_no_wakeup_is_missed_in_20_000_round_trips_of_8_producers_in_8_threads
     poller = Penstock::Poller.new
     producers = Array.new(8) do
       producer("linger.ms": 0) do |config|
@@ -227,7 +227,7 @@ class PollerTest < PenstockTest
   end
 
   # behaviour: A batch after an idle time is as fast as any other
-  def test_a_message_after_an_idle_time_is_noticed_at_once
+  slow def test_a_message_after_an_idle_time_is_noticed_at_once
     one = producer("linger.ms": 0) { |config| config.polling.fd.periodic_poll_interval = 600_000 }
     name = topic(partitions: 1)
     5.times do
@@ -239,7 +239,7 @@ class PollerTest < PenstockTest
   end
 
   # defect 17
-  def test_events_without_a_message_leave_later_deliveries_noticed
+  slow def test_events_without_a_message_leave_later_deliveries_noticed
     cluster = own_cluster(brokers: 2)
     name = topic(on: cluster, partitions: 1)
     cluster.move_leader(name, 0, 1)
@@ -284,7 +284,7 @@ class PollerTest < PenstockTest
   end
 
   # defect 17
-  def test_the_last_client_leaving_while_another_joins_leaves_none_unserved
+  slow def test_the_last_client_leaving_while_another_joins_leaves_none_unserved
     poller = Penstock::Poller.new
     100.times do
       leaving = producer_on(poller).tap { |one| one.produce_sync(topic: "relay", payload: "x") }

@@ -57,7 +57,7 @@ class RejectionTest < PenstockTest
     server.close
   end
 
-  def test_a_port_that_leaves_the_tls_handshake_unanswered_counts_as_a_rejection
+  slow def test_a_port_that_leaves_the_tls_handshake_unanswered_counts_as_a_rejection
     with_a_port_that_says_nothing do |servers|
       one = rejected_producer(servers, "security.protocol": "ssl")
       2.times do
@@ -213,7 +213,7 @@ class RejectionTest < PenstockTest
   end
 
   # Older versions of librdkafka report it to a consumer only after socket.connection.setup.timeout.ms.
-  def test_a_consumer_raises_for_an_unanswered_tls_handshake
+  slow def test_a_consumer_raises_for_an_unanswered_tls_handshake
     with_a_port_that_says_nothing do |servers|
       setup = { "socket.connection.setup.timeout.ms": 1_000 }
       one = rejected_consumer(servers, "security.protocol": "ssl", **setup).assign("rejected" => [0])
@@ -261,7 +261,7 @@ class RejectionTest < PenstockTest
     end
   end
 
-  def test_each_rejection_of_a_certificate_names_the_reason_even_if_several_wait_to_be_read
+  slow def test_each_rejection_of_a_certificate_names_the_reason_even_if_several_wait_to_be_read
     with_an_untrusted_port(3) do |servers, shown|
       one = rejected_consumer(servers, "security.protocol": "ssl", "reconnect.backoff.max.ms": 100).assign("rejected" => [0])
       3.times { shown.pop } # librdkafka has queued an error for each; nothing has read them

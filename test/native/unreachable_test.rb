@@ -54,7 +54,7 @@ class UnreachableTest < ProducerTestCase
     assert_kind_of Penstock::ProduceError, error
   end
 
-  def test_the_timeout_applies_in_every_polling_mode_and_in_fibers
+  slow def test_the_timeout_applies_in_every_polling_mode_and_in_fibers
     %i[fd thread].each do |mode|
       one = impatient_producer("127.0.0.1:1") { |config| config.polling.mode = mode }
       unreachable { one.produce_sync(topic: "away", payload: "x") }
@@ -88,7 +88,7 @@ class UnreachableTest < ProducerTestCase
   end
 
   # behaviour: unreachable_timeout
-  def test_messages_are_delivered_again_after_the_connection_returns
+  slow def test_messages_are_delivered_again_after_the_connection_returns
     own, one = with_a_cluster_that_goes
     one.produce_sync(topic: "away", payload: "before", partition: 0)
     2.times do
@@ -101,7 +101,7 @@ class UnreachableTest < ProducerTestCase
     assert_equal %w[before back back], stored("away", on: own).map(&:payload).reject { |payload| payload == "lost" }
   end
 
-  def test_the_timeout_starts_at_the_loss_of_the_last_connection
+  slow def test_the_timeout_starts_at_the_loss_of_the_last_connection
     own, one = with_a_cluster_that_goes(timeout: 5_000)
     one.produce_sync(topic: "away", payload: "before", partition: 0)
     own.broker_down(1)
@@ -113,7 +113,7 @@ class UnreachableTest < ProducerTestCase
 
   # The mock broker stores a message at once and delays its answer. The loss of the connection loses the answer.
   # behaviour: BrokersUnreachableError
-  def test_a_sent_message_fails_as_possibly_persisted
+  slow def test_a_sent_message_fails_as_possibly_persisted
     own, one = with_a_cluster_that_goes("linger.ms": 0)
     one.produce_sync(topic: "away", payload: "before", partition: 0)
     own.set_round_trip_time(seconds: 60)

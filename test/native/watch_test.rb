@@ -55,7 +55,7 @@ class WatchTest < PenstockTest
     assert_operator wakeups - before, :>=, 10
   end
 
-  def test_a_waiting_thread_settles_messages_of_other_threads
+  slow def test_a_waiting_thread_settles_messages_of_other_threads
     thread = serving_thread
     before = wakeups
     handles = Array.new(5) do
@@ -74,7 +74,7 @@ class WatchTest < PenstockTest
     assert_equal 1, thread.value.offset
   end
 
-  def test_batches_are_settled_while_another_thread_serves
+  slow def test_batches_are_settled_while_another_thread_serves
     thread = serving_thread
     assert_equal 5_000, @one.produce_many_sync(Array.new(5_000) { { topic: @near, payload: "x" } }).size
     assert_predicate thread, :alive?
@@ -105,7 +105,7 @@ class WatchTest < PenstockTest
     assert_operator wakeups, :>, before
   end
 
-  def test_repeatedly_interrupted_threads_lose_no_message
+  slow def test_repeatedly_interrupted_threads_lose_no_message
     stop = false
     threads = Array.new(3) do
       Thread.new do
@@ -134,7 +134,7 @@ class WatchTest < PenstockTest
     assert_equal 0, @poller.count
   end
 
-  def test_flush_while_a_thread_serves_waits_for_all_messages
+  slow def test_flush_while_a_thread_serves_waits_for_all_messages
     thread = serving_thread(300)
     handle = @one.produce_async(topic: @near, payload: "x")
     assert_equal true, @one.flush(timeout: 10)
@@ -142,7 +142,7 @@ class WatchTest < PenstockTest
     assert_equal 1, thread.value.offset
   end
 
-  def test_a_child_forked_while_a_thread_serves_works_and_the_thread_continues
+  slow def test_a_child_forked_while_a_thread_serves_works_and_the_thread_continues
     thread = serving_thread
     name = @near
     assert_equal 1, in_child { @one.produce_sync(topic: name, payload: "x").offset.tap { @one.close } }
@@ -165,7 +165,7 @@ class WatchTest < PenstockTest
     RUBY
   end
 
-  def test_a_serving_thread_publishes_events
+  slow def test_a_serving_thread_publishes_events
     published = Queue.new
     @one.monitor.subscribe("message.acknowledged") { |event| published << event[:offset] }
     thread = serving_thread
@@ -176,7 +176,7 @@ class WatchTest < PenstockTest
     assert_equal 1, Slowness.within(10) { published.pop }
   end
 
-  def test_statistics_are_published_and_logs_written_while_a_thread_serves
+  slow def test_statistics_are_published_and_logs_written_while_a_thread_serves
     lines = StringIO.new
     @one = watched_producer("statistics.interval.ms": 50, debug: "msg") { |config| config.logger = Logger.new(lines) }
     published = Queue.new
@@ -194,7 +194,7 @@ class WatchTest < PenstockTest
     thread.join
   end
 
-  def test_threads_of_other_ractors_serve_too
+  slow def test_threads_of_other_ractors_serve_too
     handle = @one.shareable
     before = wakeups
     offsets = $VERBOSE.then do |verbose|

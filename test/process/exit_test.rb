@@ -74,7 +74,7 @@ class ExitTest < PenstockTest
     assert_arrive(20) { |topic| run_quietly_without_penstock(program, topic) }
   end
 
-  def test_a_program_that_ends_while_threads_produce_delivers_all_accepted_messages
+  slow def test_a_program_that_ends_while_threads_produce_delivers_all_accepted_messages
     name = topic(partitions: 1)
     output, _, status = ruby(<<~RUBY, cluster.bootstrap_servers, name)
       #{HEAD}
@@ -373,7 +373,7 @@ class ExitTest < PenstockTest
   end
 
   # defect 11
-  def test_exit_is_clean_with_ruby_free_at_exit
+  slow def test_exit_is_clean_with_ruby_free_at_exit
     with_environment("RUBY_FREE_AT_EXIT" => "1") do
       assert_arrive(10) do |topic|
         program = "#{HEAD}$one = producer; produce($one); $handle = $one.produce_many_async([]); Penstock::EmbeddedCluster.new"

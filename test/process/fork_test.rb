@@ -13,7 +13,7 @@ class ForkTest < PenstockTest
   include SlowCalls
 
   # behaviour: A child never touches the parent's clients
-  def test_a_child_can_use_producers_that_its_parent_configured_used_or_closed
+  slow def test_a_child_can_use_producers_that_its_parent_configured_used_or_closed
     name = topic(partitions: 1)
     configured, used, closed = Array.new(3) { producer }
     [used, closed].each { |one| one.produce_sync(topic: name, payload: "parent") }
@@ -65,7 +65,7 @@ class ForkTest < PenstockTest
   end
 
   # defect 8
-  def test_a_child_of_a_child_delivers
+  slow def test_a_child_of_a_child_delivers
     name = topic(partitions: 1)
     one = producer
     one.produce_sync(topic: name, payload: "parent")
@@ -366,7 +366,7 @@ class ForkTest < PenstockTest
     assert_equal [1, true], result
   end
 
-  def test_a_child_can_create_variants_disconnect_purge_and_close
+  slow def test_a_child_can_create_variants_disconnect_purge_and_close
     name = topic(partitions: 1)
     one = producer
     variant = one.with(topic_config: { acks: 1 })

@@ -516,7 +516,7 @@ class RactorTest < PenstockTest
     assert_raises(Penstock::NotShareableError) { barred.produce_async(topic:, payload: "x") }
   end
 
-  def test_a_producer_is_made_and_shared_in_the_main_ractor_and_not_in_a_trap
+  slow def test_a_producer_is_made_and_shared_in_the_main_ractor_and_not_in_a_trap
     assert_equal %w[Penstock::NotShareableError Penstock::SignalTrapError], ractors(<<~'RUBY')
       made = value_of(Ractor.new(SERVERS) { |servers| Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": servers } } rescue $!.class.name })
       producer = make_producer
@@ -540,7 +540,7 @@ class RactorTest < PenstockTest
     RUBY
   end
 
-  def test_the_list_of_all_producers_keeps_none_of_them_alive
+  slow def test_the_list_of_all_producers_keeps_none_of_them_alive
     assert_equal [3, true], ractors(<<~'RUBY')
       kept = Array.new(3) { make_producer }
       100.times { Thread.new { 5.times { make_producer } }.join }
@@ -665,7 +665,7 @@ class RactorTest < PenstockTest
 
   # ---- under pressure ----
 
-  def test_ractors_under_gc_stress
+  slow def test_ractors_under_gc_stress
     assert_equal [[0, 1, 2, 3, 4, 5], %w[l0 l1 l2 l3 l4 l5]], ractors(<<~'RUBY', seconds: 100)
       producer = make_producer
       published = Queue.new

@@ -117,7 +117,7 @@ class ProducerBackpressureTest < ProducerTestCase
   end
 
   # Such a message occupies queue space for a moment, and no delivery result reports the end of that moment.
-  def test_a_rejected_message_does_not_keep_others_waiting_for_its_space
+  slow def test_a_rejected_message_does_not_keep_others_waiting_for_its_space
     topic = topic(partitions: 1)
     client = native_client(producer("queue.buffering.max.messages": 1, "linger.ms": 0)) # waits for 10 s
     accepted = [{ topic:, payload: "x" }]

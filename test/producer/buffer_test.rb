@@ -64,7 +64,7 @@ class ProducerBufferTest < ProducerTestCase
     one.close(timeout: 0)
   end
 
-  def test_messages_with_a_failed_delivery_result_are_not_put_back
+  slow def test_messages_with_a_failed_delivery_result_are_not_put_back
     one = unreachable_producer("message.timeout.ms": 300)
     one.buffer_many(messages("test", 3))
     assert_equal 3, assert_raises(Penstock::ProduceManyError) { one.flush_sync }.dispatched.size

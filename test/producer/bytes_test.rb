@@ -44,7 +44,7 @@ class ProducerBytesTest < ProducerTestCase
     assert_equal before, [record.payload, record.key, *record.headers.first]
   end
 
-  def test_strings_that_another_thread_replaces_during_the_call_are_sent_intact
+  slow def test_strings_that_another_thread_replaces_during_the_call_are_sent_intact
     topic = topic(partitions: 1)
     versions = %w[a b].map { |letter| letter * 200 }
     strings = Array.new(2_000) { +"" << versions[0] }

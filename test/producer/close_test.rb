@@ -10,7 +10,7 @@ class CloseTest < PenstockTest
 
   # behaviour: close, close!
   # behaviour: close sends the buffer, delivers messages in flight within its timeout
-  def test_close_delivers_messages_in_flight
+  slow def test_close_delivers_messages_in_flight
     leaving = producer("linger.ms": 10_000)
     handles = leaving.produce_many_async(messages(topic, 100))
     report = leaving.close
@@ -29,7 +29,7 @@ class CloseTest < PenstockTest
     end
   end
 
-  def test_handles_and_reports_stay_readable_after_close
+  slow def test_handles_and_reports_stay_readable_after_close
     leaving = producer
     handle = leaving.produce_async(topic: topic(partitions: 1), payload: "x", label: "mine")
     leaving.close
@@ -230,7 +230,7 @@ class CloseTest < PenstockTest
     assert_equal :purge_queue, handle.error.code
   end
 
-  def test_close_in_the_ensure_of_a_killed_thread_delivers
+  slow def test_close_in_the_ensure_of_a_killed_thread_delivers
     leaving = producer("linger.ms": 10_000)
     handle = leaving.produce_async(topic:, payload: "x")
     thread = Thread.new do
@@ -275,7 +275,7 @@ class CloseTest < PenstockTest
     assert_equal ":purge_queue\n1\n", output
   end
 
-  def test_close_works_from_an_at_exit_block
+  slow def test_close_works_from_an_at_exit_block
     output = ruby!(<<~RUBY, cluster.bootstrap_servers, topic)
       producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": ARGV[0], "linger.ms": 10_000 } }
       at_exit { puts producer.close.delivered }
@@ -293,7 +293,7 @@ class CloseTest < PenstockTest
   # ---- the buffer ----
 
   # behaviour: close sends the buffer, delivers messages in flight within its timeout
-  def test_close_sends_the_buffer_and_a_transactional_producer_does_so_in_one_transaction
+  slow def test_close_sends_the_buffer_and_a_transactional_producer_does_so_in_one_transaction
     [{}, { "transactional.id": "tx-#{rand(2**32)}" }].each do |kafka|
       name = topic(partitions: 1)
       leaving = producer("linger.ms": 10_000, **kafka)
@@ -434,7 +434,7 @@ class CloseTest < PenstockTest
     eventually { Internal::ProducerClient.open_count.zero? }
   end
 
-  def test_close_of_a_transactional_producer_that_lost_its_cluster_keeps_the_buffer
+  slow def test_close_of_a_transactional_producer_that_lost_its_cluster_keeps_the_buffer
     gone = own_cluster
     leaving = producer(servers: gone.bootstrap_servers, "transactional.id": "tx", log_level: 0)
     leaving.produce_sync(topic: topic(on: gone), payload: "x")
@@ -471,7 +471,7 @@ class CloseTest < PenstockTest
     assert_predicate leaving.status, :closed?
   end
 
-  def test_close_during_a_disconnect_delivers_the_messages_that_the_disconnect_waits_for
+  slow def test_close_during_a_disconnect_delivers_the_messages_that_the_disconnect_waits_for
     slow = own_cluster
     name = topic(on: slow, partitions: 1)
     leaving = producer(servers: slow.bootstrap_servers)
@@ -543,14 +543,14 @@ class CloseTest < PenstockTest
     RUBY
   end
 
-  def test_close_works_from_a_trap_while_the_thread_connects_for_a_transaction
+  slow def test_close_works_from_a_trap_while_the_thread_connects_for_a_transaction
     assert_closed_by_trap(<<~RUBY, "0 0 0 0 0 0", "Penstock::ProducerClosedError", kafka: '"transactional.id": "tx"')
       ready = -> { Internal::ProducerClient.open_count == 1 }
       work = -> { producer.produce_sync(topic: "test", payload: "x") }
     RUBY
   end
 
-  def test_close_works_from_a_trap_while_the_thread_connects_to_flush_a_transactional_buffer
+  slow def test_close_works_from_a_trap_while_the_thread_connects_to_flush_a_transactional_buffer
     assert_closed_by_trap(<<~RUBY, "0 0 0 0 2 0", "Penstock::ProducerClosedError", kafka: '"transactional.id": "tx"')
       producer.buffer_many([{ topic: "test", payload: "x" }] * 2)
       ready = -> { Internal::ProducerClient.open_count == 1 }

@@ -39,7 +39,7 @@ class DeliveryHandleTest < PenstockTest
     assert_includes handle.inspect, "topic=#{handle.topic} persisted"
   end
 
-  def test_a_failed_handle_has_a_report_and_the_error_that_wait_raises
+  slow def test_a_failed_handle_has_a_report_and_the_error_that_wait_raises
     handle = failed
     assert_equal [false, false, :not_persisted], [handle.pending?, handle.delivered?, handle.status]
     assert_equal [:not_persisted, nil, 1], [handle.report.status, handle.report.latency, handle.report.label]
@@ -50,7 +50,7 @@ class DeliveryHandleTest < PenstockTest
   end
 
   # defect 4
-  def test_waiting_again_returns_the_same_delivery_result
+  slow def test_waiting_again_returns_the_same_delivery_result
     handle = delivered
     assert_equal [0, 0], [handle.wait.offset, handle.wait(max_wait_timeout_ms: 0).offset]
     handle = failed
@@ -88,7 +88,7 @@ class DeliveryHandleTest < PenstockTest
   end
 
   # behaviour: If the cluster or topic does not exist, the message fails
-  def test_without_a_reachable_broker_wait_times_out_and_the_delivery_result_comes_later
+  slow def test_without_a_reachable_broker_wait_times_out_and_the_delivery_result_comes_later
     handle = unreachable_producer("message.timeout.ms": 300).produce_async(topic: "nowhere", payload: "")
     assert_raises(Penstock::WaitTimeoutError) { handle.wait(max_wait_timeout_ms: 20) }
     assert_predicate handle, :pending?
@@ -116,7 +116,7 @@ class DeliveryHandleTest < PenstockTest
     assert_equal [*0...40, *[true] * 5], threads.map(&:value)
   end
 
-  def test_a_thread_that_waits_for_one_handle_of_a_batch_wakes_before_the_batch_is_settled
+  slow def test_a_thread_that_waits_for_one_handle_of_a_batch_wakes_before_the_batch_is_settled
     own = own_cluster(brokers: 2)
     own.create_topic("events", partitions: 2)
     2.times { |partition| own.move_leader("events", partition, partition + 1) }
@@ -139,7 +139,7 @@ class DeliveryHandleTest < PenstockTest
 
   # ---- await_all ----
 
-  def test_await_all_returns_true_if_all_were_delivered_and_false_if_one_failed
+  slow def test_await_all_returns_true_if_all_were_delivered_and_false_if_one_failed
     good = delivered
     bad = failed
     await = ->(*handles) { Penstock::DeliveryHandle.await_all(handles, timeout: 0) }

@@ -15,7 +15,7 @@ class FirstMessageTest < PenstockTest
     end
   end
 
-  def test_idempotence_costs_at_most_two_more_requests_for_metadata_and_none_after_the_first_delivery
+  slow def test_idempotence_costs_at_most_two_more_requests_for_metadata_and_none_after_the_first_delivery
     plain, idempotent = [false, true].map do |setting|
       broker = HostileBroker.new
       one = producer(servers: broker.address, "enable.idempotence": setting)

@@ -40,7 +40,7 @@ class FlushOnWaitTest < PenstockTest
     assert_equal 1_013, waiting.metrics[:delivered]
   end
 
-  def test_waiting_for_handles_does_not_linger
+  slow def test_waiting_for_handles_does_not_linger
     waiting = lingering
     name = topic
     assert_does_not_linger do
@@ -93,7 +93,7 @@ class FlushOnWaitTest < PenstockTest
   end
 
   # During the first linger.ms the flusher does not know yet how many messages come. Later it flushes for one request in six.
-  alone def test_synchronous_calls_linger_if_they_would_cut_short_most_batches_of_asynchronous_calls
+  alone slow def test_synchronous_calls_linger_if_they_would_cut_short_most_batches_of_asynchronous_calls
     busy = producer("linger.ms": 100)
     name = topic(partitions: 1)
     begins = now
@@ -136,7 +136,7 @@ class FlushOnWaitTest < PenstockTest
     eventually { flushers.empty? }
   end
 
-  def test_closing_does_not_wait_for_an_idle_flusher
+  slow def test_closing_does_not_wait_for_an_idle_flusher
     waiting = lingering
     waiting.produce_sync(topic:, payload: "x")
     sleep 0.1 # the flusher sleeps
@@ -165,7 +165,7 @@ class FlushOnWaitTest < PenstockTest
     assert_does_not_linger { waiting.produce_sync(topic: name, payload: "x") }
   end
 
-  def test_a_trap_does_not_linger
+  slow def test_a_trap_does_not_linger
     waiting = lingering
     name = topic
     waiting.produce_async(topic: name, payload: "x") # connects, which is impossible in a trap
@@ -210,7 +210,7 @@ class FlushOnWaitTest < PenstockTest
     assert_took(5, Float(took))
   end
 
-  def test_a_client_is_destroyed_after_its_last_flush
+  slow def test_a_client_is_destroyed_after_its_last_flush
     assert_equal "1", stuck!("print producer.close.delivered", 2_000)
   end
 end

@@ -65,7 +65,7 @@ class ProducerIdleTest < ProducerTestCase
   end
 
   # behaviour: An idle producer disconnects, unless it has messages to send
-  def test_a_producer_with_buffered_or_inflight_messages_or_a_transaction_stays_connected
+  slow def test_a_producer_with_buffered_or_inflight_messages_or_a_transaction_stays_connected
     buffered = idle
     buffered.client
     buffered.buffer(topic:, payload: "x")

@@ -246,7 +246,7 @@ class ProducerLifeTest < ProducerTestCase
     assert_equal 100, stored(name, on: slow).size
   end
 
-  def test_flush_waits_for_messages_of_a_client_that_is_being_closed
+  slow def test_flush_waits_for_messages_of_a_client_that_is_being_closed
     slow = own_cluster
     name = topic(on: slow, partitions: 1)
     one = producer(servers: slow.bootstrap_servers)
@@ -301,7 +301,7 @@ class ProducerLifeTest < ProducerTestCase
 
   # librdkafka's own purge is done later by its broker threads. In one of 150 runs it also purged messages of a later call.
   # behaviour: purge
-  def test_messages_produced_after_a_purge_are_not_purged
+  slow def test_messages_produced_after_a_purge_are_not_purged
     own = own_cluster(brokers: 3)
     name = topic(on: own, partitions: 6)
     one = holding_producer(servers: own.bootstrap_servers)
@@ -511,7 +511,7 @@ class ProducerLifeTest < ProducerTestCase
   # behaviour: message.produced_sync, message.produced_async
   # behaviour: error.occurred of calls
   # behaviour: One invalid message in a batch
-  def test_a_failed_call_publishes_only_an_error_event_with_its_type
+  slow def test_a_failed_call_publishes_only_an_error_event_with_its_type
     one = unreachable_producer("message.timeout.ms": 300, "queue.buffering.max.messages": 1) do |config|
       config.on_queue_full = :raise
     end

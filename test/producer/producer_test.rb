@@ -49,7 +49,7 @@ class ProducerTest < ProducerTestCase
   end
 
   # behaviour: produce_many_async
-  def test_produce_many_async_returns_pending_handles_in_the_order_of_the_messages
+  slow def test_produce_many_async_returns_pending_handles_in_the_order_of_the_messages
     handles = producer("linger.ms": 300).produce_many_async(Array.new(50) { |i| { topic: topic, payload: "", label: i } })
     assert(handles.any?(&:pending?))
     assert_equal (0...50).to_a, handles.map(&:label)

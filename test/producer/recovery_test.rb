@@ -283,7 +283,7 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_equal %w[1 2 3], stored(name, partitions: 4).map(&:payload).sort
   end
 
-  def test_a_thread_that_waits_for_space_continues_with_the_new_client
+  slow def test_a_thread_that_waits_for_space_continues_with_the_new_client
     cluster = own_cluster
     name = topic(partitions: 1, on: cluster)
     producer = impatient(on: cluster, "queue.buffering.max.messages": 5, "linger.ms": 0) do |c|
@@ -306,7 +306,7 @@ class ProducerRecoveryTest < TransactionTestCase
   end
 
   # behaviour: An idempotent producer recovers unnoticed by its users
-  def test_a_thread_that_waits_for_a_result_of_the_old_client_continues_with_the_new_one
+  slow def test_a_thread_that_waits_for_a_result_of_the_old_client_continues_with_the_new_one
     producer = impatient("linger.ms": 20_000) { |config| config.flush_on_wait = false }
     name = topic
     waiting = Array.new(3) { |i| Thread.new { producer.produce_sync(topic: name, payload: "w#{i}", partition: 0) } }
@@ -332,7 +332,7 @@ class ProducerRecoveryTest < TransactionTestCase
   end
 
   # behaviour: wait_backoff_on_idempotent_fatal_error
-  def test_the_new_client_connects_after_the_backoff
+  slow def test_the_new_client_connects_after_the_backoff
     producer = impatient { |config| config.wait_backoff_on_idempotent_fatal_error = 1_000 }
     name = topic
     producer.produce_sync(topic: name, payload: "1")
@@ -415,7 +415,7 @@ class ProducerRecoveryTest < TransactionTestCase
   end
 
   # behaviour: wait_backoff_on_transaction_fatal_error
-  def test_reloading_a_transactional_producer_stops_at_the_limit_and_a_commit_resets_the_count
+  slow def test_reloading_a_transactional_producer_stops_at_the_limit_and_a_commit_resets_the_count
     producer = transactional { |config| config.max_attempts_on_transaction_fatal_error = 3 }
     name = topic
     attempts = events(producer, "producer.reload")
@@ -467,7 +467,7 @@ class ProducerRecoveryTest < TransactionTestCase
   RUBY
 
   # librdkafka's assertion ended the process within about 100 such transactions.
-  def test_a_client_that_fails_at_its_transactions_first_messages_is_closed_safely
+  slow def test_a_client_that_fails_at_its_transactions_first_messages_is_closed_safely
     assert_equal "done\n", ruby!("require 'logger'\n#{BREAKING_DOWN_AT_ONCE}", seconds: 100)
   end
 
@@ -569,7 +569,7 @@ class ProducerRecoveryTest < TransactionTestCase
   end
 
   # Without a fatal error, dropped messages are reported as dropped.
-  def test_a_message_that_the_program_purges_is_still_reported_as_purged
+  slow def test_a_message_that_the_program_purges_is_still_reported_as_purged
     producer = impatient("linger.ms": 60_000)
     handle = producer.produce_async(topic: topic, payload: "x")
     producer.purge

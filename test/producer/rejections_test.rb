@@ -85,7 +85,7 @@ class ProducerRejectionsTest < ProducerTestCase
   end
 
   # behaviour: produce_sync
-  def test_a_brokers_rejection_is_a_delivery_error_and_the_message_not_persisted
+  slow def test_a_brokers_rejection_is_a_delivery_error_and_the_message_not_persisted
     producer, topic, = faulty(:invalid_record)
     handle = producer.produce_async(topic:, payload: "", label: 1)
     error = assert_raises(Penstock::DeliveryError) { handle.wait }
@@ -121,7 +121,7 @@ class ProducerRejectionsTest < ProducerTestCase
 
   # With :topic_authorization_failed librdkafka would also fail the topic's messages that it has not sent yet.
   # behaviour: produce_many_sync
-  def test_a_batch_that_partly_fails_raises_an_error_with_all_handles
+  slow def test_a_batch_that_partly_fails_raises_an_error_with_all_handles
     producer, topic, = faulty(:invalid_record, partitions: 2, "linger.ms": 50)
     messages = Array.new(20) { |i| { topic:, payload: "", partition: i % 2, label: i } }
     error = assert_raises(Penstock::ProduceManyError) { producer.produce_many_sync(messages) }
@@ -146,7 +146,7 @@ class ProducerRejectionsTest < ProducerTestCase
   end
 
   # behaviour: partition_key decides the partition as a key does
-  def test_the_lookup_of_an_unknown_partition_takes_at_most_a_second_and_is_rate_limited
+  slow def test_the_lookup_of_an_unknown_partition_takes_at_most_a_second_and_is_rate_limited
     asking_of_a_slow_cluster do |producer, message|
       took = seconds_of do
         10.times do
@@ -176,7 +176,7 @@ class ProducerRejectionsTest < ProducerTestCase
   end
 
   # The cluster answers after the producer has accepted the message. Later the message would not be accepted.
-  def test_a_nonexistent_partition_is_a_delivery_error
+  slow def test_a_nonexistent_partition_is_a_delivery_error
     own = own_cluster
     topic = topic(partitions: 2, on: own)
     own.set_round_trip_time(seconds: 0.5)

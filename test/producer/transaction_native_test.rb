@@ -36,7 +36,7 @@ class TransactionNativeTest < PenstockTest
     assert_predicate handle, :delivered?
   end
 
-  def test_inflight_messages_are_sent_before_a_transaction_is_aborted
+  slow def test_inflight_messages_are_sent_before_a_transaction_is_aborted
     client = transactional("linger.ms": 10_000)
     client.begin_transaction
     handle = produce(client)
@@ -61,7 +61,7 @@ class TransactionNativeTest < PenstockTest
     2.times { assert_nil client.abort_transaction(nil) }
   end
 
-  def test_calls_out_of_order_raise_and_change_nothing
+  slow def test_calls_out_of_order_raise_and_change_nothing
     client = transactional
     [-> { client.commit_transaction(nil) }, -> { client.abort_transaction(nil) }].each { |call| assert_state_error(&call) }
     client.begin_transaction
@@ -73,7 +73,7 @@ class TransactionNativeTest < PenstockTest
     assert_state_error { client.commit_transaction(nil) }
   end
 
-  def test_aborting_a_committed_transaction_raises_an_error_that_says_so
+  slow def test_aborting_a_committed_transaction_raises_an_error_that_says_so
     client = transactional
     client.begin_transaction
     client.commit_transaction(nil)
@@ -101,7 +101,7 @@ class TransactionNativeTest < PenstockTest
 
   # ---- offsets ----
 
-  def test_offsets_are_sent_with_and_without_metadata
+  slow def test_offsets_are_sent_with_and_without_metadata
     client = transactional
     name = topic
     client.begin_transaction
@@ -128,7 +128,7 @@ class TransactionNativeTest < PenstockTest
 
   # ---- errors ----
 
-  def test_a_fenced_producer_gets_a_fatal_error
+  slow def test_a_fenced_producer_gets_a_fatal_error
     cluster = own_cluster
     client = transactional(on: cluster)
     client.begin_transaction
@@ -142,7 +142,7 @@ class TransactionNativeTest < PenstockTest
     assert_predicate assert_raises(Penstock::TransactionError) { client.begin_transaction }, :fatal?
   end
 
-  def test_an_abortable_error_requires_an_abort_and_the_next_transaction_works
+  slow def test_an_abortable_error_requires_an_abort_and_the_next_transaction_works
     cluster = own_cluster
     client = transactional(on: cluster)
     client.begin_transaction
@@ -196,7 +196,7 @@ class TransactionNativeTest < PenstockTest
     client.commit_transaction(nil)
   end
 
-  def test_init_without_a_cluster_times_out_with_the_reason
+  slow def test_init_without_a_cluster_times_out_with_the_reason
     client = client("transactional.id": "t", servers: "127.0.0.1:1")
     error = nil
     seconds = seconds_of { error = assert_raises(Penstock::TransactionError) { client.init_transactions(1_200) } }
@@ -206,7 +206,7 @@ class TransactionNativeTest < PenstockTest
 
   # ---- interrupts ----
 
-  def test_an_interrupted_commit_continues_and_an_abort_waits_for_it
+  slow def test_an_interrupted_commit_continues_and_an_abort_waits_for_it
     _, client = slow(2_000)
     assert_took(1, seconds_of { assert_raises(Timeout::Error) { Timeout.timeout(0.2) { client.commit_transaction(nil) } } })
     assert_raises(Penstock::TransactionCommittedError) { client.abort_transaction(20_000) }
@@ -268,14 +268,14 @@ class TransactionNativeTest < PenstockTest
     eventually { Internal::ProducerClient.open_count.zero? }
   end
 
-  def test_close_during_a_commit_that_succeeds_lets_it_succeed
+  slow def test_close_during_a_commit_that_succeeds_lets_it_succeed
     _, client = slow(700)
     committing = in_thread { client.commit_transaction(nil) }
     client.close(20_000)
     assert_nil committing.value
   end
 
-  def test_calls_that_had_not_begun_when_the_client_was_closed_raise
+  slow def test_calls_that_had_not_begun_when_the_client_was_closed_raise
     _, client = slow(700)
     committing = in_thread { client.commit_transaction(nil) }
     waiting = in_thread { assert_raises(Penstock::ProducerClosedError) { client.begin_transaction } }
@@ -374,7 +374,7 @@ class TransactionNativeTest < PenstockTest
     assert_equal [:open, 0], [client.state, client.purge]
   end
 
-  def test_purge_fails_unanswered_messages_and_an_idempotent_producer_continues_in_order
+  slow def test_purge_fails_unanswered_messages_and_an_idempotent_producer_continues_in_order
     [false, true].each do |idempotent|
       cluster = own_cluster
       name = topic(on: cluster, partitions: 1)
@@ -460,7 +460,7 @@ class TransactionNativeTest < PenstockTest
     "enable.gapless.guarantee" => [{ "enable.idempotence": false, "enable.gapless.guarantee": true }]
   }.freeze
 
-  def test_settings_that_exclude_idempotence_are_rejected_when_the_client_is_made
+  slow def test_settings_that_exclude_idempotence_are_rejected_when_the_client_is_made
     CONFLICTS.each do |name, cases|
       cases.each do |kafka|
         error = assert_raises(Penstock::ConfigurationInvalidError, kafka.inspect) do

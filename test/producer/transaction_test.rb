@@ -128,7 +128,7 @@ class ProducerTransactionTest < TransactionTestCase
   def leave_nested_by_return(producer) = producer.transaction { producer.transaction { return 1 } }
 
   # behaviour: A transaction may be empty, and may have several topics and headers
-  def test_an_empty_transaction_commits
+  slow def test_an_empty_transaction_commits
     producer = transactional
     seen = transaction_events(producer)
     3.times { producer.transaction { nil } }
@@ -161,7 +161,7 @@ class ProducerTransactionTest < TransactionTestCase
   end
 
   # behaviour: transaction?, transactional?
-  def test_transaction_predicate_is_true_only_in_the_fiber_of_the_transaction
+  slow def test_transaction_predicate_is_true_only_in_the_fiber_of_the_transaction
     producer = transactional
     assert_equal [true, false], [producer.transactional?, producer.transaction?]
     producer.transaction do
@@ -194,7 +194,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_equal 13, stored(name, partitions: 1).size
   end
 
-  def test_an_async_message_outside_a_block_has_its_result_when_the_call_returns
+  slow def test_an_async_message_outside_a_block_has_its_result_when_the_call_returns
     producer = transactional("linger.ms": 10_000)
     assert_predicate producer.produce_async(topic:, payload: "x"), :delivered?
     assert producer.produce_many_async([{ topic:, payload: "x" }] * 5).all?(&:delivered?)
@@ -403,7 +403,7 @@ class ProducerTransactionTest < TransactionTestCase
   # ---- interrupts ----
 
   # behaviour: Any exception aborts
-  def test_a_killed_thread_aborts_and_ends
+  slow def test_a_killed_thread_aborts_and_ends
     producer = transactional
     name = topic
     seen = transaction_events(producer)
@@ -461,7 +461,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_equal 2, stored(name, partitions: 4).size
   end
 
-  def test_interrupts_at_any_moment_leave_the_producer_usable
+  slow def test_interrupts_at_any_moment_leave_the_producer_usable
     producer = transactional
     name = topic
     producer.transaction { nil }
@@ -641,7 +641,7 @@ class ProducerTransactionTest < TransactionTestCase
     assert_usable producer, name
   end
 
-  def test_an_error_of_another_producers_transaction_does_not_affect_this_one
+  slow def test_an_error_of_another_producers_transaction_does_not_affect_this_one
     cluster = own_cluster
     name = topic(on: cluster)
     outer = transactional(on: cluster)

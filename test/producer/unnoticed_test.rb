@@ -4,6 +4,8 @@ require_relative "../test_helper"
 
 # Failed messages that the program does not notice. They are logged, and CloseReport counts them.
 class UnnoticedTest < PenstockTest
+  slow(/_that_the_program_notices_through_(?!wait_)/)
+
   SOON = { "message.timeout.ms": 50, "linger.ms": 0 }.freeze
   MESSAGE = { topic: "events", payload: "hidden payload", key: "hidden key" }.freeze
   LINE = /(\d+) messages? (?:was|were) not delivered/
@@ -50,7 +52,7 @@ class UnnoticedTest < PenstockTest
     assert_equal [6, false], [report.unnoticed, report.complete?]
   end
 
-  def test_without_a_logger_the_line_goes_to_stderr_and_no_ruby_thread_runs
+  slow def test_without_a_logger_the_line_goes_to_stderr_and_no_ruby_thread_runs
     output, errors, = ruby(<<~RUBY, "127.0.0.1:1")
       one = Penstock::Producer.new do |config|
         config.id = "quiet"
@@ -95,14 +97,14 @@ class UnnoticedTest < PenstockTest
     end
   end
 
-  def test_a_wait_that_ended_before_the_message_failed_leaves_the_failure_unnoticed
+  slow def test_a_wait_that_ended_before_the_message_failed_leaves_the_failure_unnoticed
     one = failing_producer("message.timeout.ms": 300)
     assert_raises(Penstock::WaitTimeoutError) { one.produce_async(MESSAGE).wait(max_wait_timeout_ms: 1) }
     eventually { one.metrics[:failed] == 1 }
     assert_equal 1, one.close.unnoticed
   end
 
-  def test_a_failure_whose_handle_is_only_printed_stays_unnoticed
+  slow def test_a_failure_whose_handle_is_only_printed_stays_unnoticed
     one = failing_producer
     handle = one.produce_async(MESSAGE)
     eventually { !handle.pending? }

@@ -186,7 +186,7 @@ class ProducerVariantTest < ProducerTestCase
     end
   end
 
-  def test_making_variants_does_not_disturb_threads_that_use_them
+  slow def test_making_variants_does_not_disturb_threads_that_use_them
     one = producer("linger.ms": 0)
     name = topic
     done = false

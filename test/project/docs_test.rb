@@ -7,6 +7,8 @@ require_relative "../support/document_links"
 require_relative "../support/fiber_schedulers"
 
 class DocsTest < PenstockTest
+  slow(/_snippets_about_(groups|consuming|other_clients|deploying|transactions|reading)_/)
+
   ROOT = File.expand_path("../..", __dir__)
   WAITING = File.read(File.join(ROOT, "docs/waiting.md"))
   EVENTS = File.read(File.join(ROOT, "docs/events.md"))

@@ -156,7 +156,7 @@ class KeywordsTest < ConsumerTestCase
     end
   end
 
-  def test_a_wait_ends_after_its_seconds
+  slow def test_a_wait_ends_after_its_seconds
     [0.2, 0.2r, BigDecimalLike.new(0.2)].each do |timeout|
       took = seconds_of { assert_nil one.poll(timeout:) }
       assert_took(0.2..5, took)

@@ -38,7 +38,7 @@ class ReadmeTest < PenstockTest
     assert_equal ["message 0", "message 1", "message 2", "true", "3"], output_of(1, before:, after:).lines(chomp: true)
   end
 
-  def test_the_rails_initializer_makes_a_producer_that_delivers
+  slow def test_the_rails_initializer_makes_a_producer_that_delivers
     before = "#{CLUSTER}ENV[\"KAFKA\"] = cluster.bootstrap_servers"
     after = "puts PRODUCER.produce_sync(topic: \"events\", payload: \"x\").persisted?"
     assert_equal "true\n", output_of(2, before:, after:)

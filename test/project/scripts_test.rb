@@ -85,7 +85,7 @@ class ScriptsTest < PenstockTest
     end
   end
 
-  def test_no_password_is_on_a_command_line_and_only_the_user_can_read_secrets
+  slow def test_no_password_is_on_a_command_line_and_only_the_user_can_read_secrets
     skip "needs /proc, and openssl" unless File.exist?("/proc/self/cmdline") && system("openssl version >/dev/null 2>&1")
 
     tree = copy_that_expects("a.jar" => "a")

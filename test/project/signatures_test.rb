@@ -73,11 +73,11 @@ class SignaturesTest < PenstockTest
      "Penstock::HopeError does not exist"]
   ].freeze
 
-  def test_signatures_that_are_wrong_are_found
+  slow def test_signatures_that_are_wrong_are_found
     assert_equal FAULTS.flat_map { |fault| fault.drop(3) }.sort, findings(FAULTS.map { |fault| fault.first(3) }).sort
   end
 
-  def test_a_type_that_does_not_exist_is_found
+  slow def test_a_type_that_does_not_exist_is_found
     found = findings([["producer", "def purge: () -> Integer", "def purge: () -> Intiger"],
                       ["testing", "type failure = Symbol", "type failure = Simbol"]])
     assert_equal %w[Intiger Simbol], found.map { |line| line[/Could not find (?:::)?(\w+)/, 1] }.sort
@@ -107,7 +107,7 @@ class SignaturesTest < PenstockTest
              ["message_pack", "def packer: [T] () { (Packer packer)", "def packer: [T] () { (Unpacker packer)"],
              ["consumer", "def key: () -> String?", "def key: () -> String"]].freeze
 
-  def test_calls_with_other_types_are_found
+  slow def test_calls_with_other_types_are_found
     Signatures.changed(CHANGES) do |directory|
       output, status = signed("-e", <<~RUBY, directory:)
         tags = Penstock::Tags.new.add(:a)

@@ -97,7 +97,7 @@ class ClientsFedTest < ConsumerTestCase
   end
 
   # The same program on a real consumer and a fed one.
-  def test_a_program_sees_the_same_as_with_a_real_consumer
+  slow def test_a_program_sees_the_same_as_with_a_real_consumer
     name = topic(partitions: 2)
     payloads = %w[a b c d e]
     produce(name, payloads)
@@ -337,7 +337,7 @@ class ClientsFedTest < ConsumerTestCase
     assert_equal "a", one.poll.payload
   end
 
-  def test_keep_alive_takes_what_the_group_does
+  slow def test_keep_alive_takes_what_the_group_does
     listener = Noting.new
     one = fed_with("a", "b") { |config| [config.mark = :manual, config.rebalance_listener = listener] }
     batch = one.poll_batch

@@ -32,7 +32,7 @@ class EmbeddedClusterTest < PenstockTest
     %w[CHLD USR1 TERM].each { |signal| assert(masks.all? { |mask| mask[Signal.list[signal] - 1] == 1 }, signal) }
   end
 
-  def test_bootstrap_servers_lists_every_broker
+  slow def test_bootstrap_servers_lists_every_broker
     [1, 3, 100].each do |brokers|
       cluster = own_cluster(brokers:)
       servers = cluster.bootstrap_servers.split(",")
@@ -113,7 +113,7 @@ class EmbeddedClusterTest < PenstockTest
     assert_equal 0, producer.produce_sync(topic: "events", payload: "").offset
   end
 
-  def test_cleared_errors_do_not_occur
+  slow def test_cleared_errors_do_not_occur
     own = own_cluster
     own.create_topic("events")
     own.inject_errors(:produce, *[:invalid_record] * 5)
@@ -121,7 +121,7 @@ class EmbeddedClusterTest < PenstockTest
     assert_predicate on(own).produce_sync(topic: "events", payload: ""), :persisted?
   end
 
-  def test_a_request_may_be_given_by_its_number
+  slow def test_a_request_may_be_given_by_its_number
     own = own_cluster
     own.create_topic("events")
     own.inject_errors(0, :invalid_record)
@@ -154,7 +154,7 @@ class EmbeddedClusterTest < PenstockTest
     assert_predicate on(own).produce_sync(topic: "events", payload: ""), :persisted?
   end
 
-  def test_round_trip_time_delays_answers
+  slow def test_round_trip_time_delays_answers
     own = own_cluster(brokers: 2)
     own.create_topic("events")
     producer = on(own, "linger.ms": 0)
@@ -206,7 +206,7 @@ class EmbeddedClusterTest < PenstockTest
     end
   end
 
-  def test_messages_follow_a_partition_to_its_new_leader
+  slow def test_messages_follow_a_partition_to_its_new_leader
     own = own_cluster(brokers: 2)
     own.create_topic("events", replication_factor: 2)
     own.move_leader("events", 0, 1)

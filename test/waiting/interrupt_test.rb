@@ -93,7 +93,7 @@ class InterruptTest < PenstockTest
     assert_predicate error, :retriable?
   end
 
-  def test_a_flush_while_other_threads_produce_does_not_report_a_timeout
+  slow def test_a_flush_while_other_threads_produce_does_not_report_a_timeout
     busy = producer("linger.ms": 0)
     name = topic
     stop = false

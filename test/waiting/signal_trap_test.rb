@@ -146,7 +146,7 @@ class SignalTrapTest < PenstockTest
     assert_predicate status, :success?
   end
 
-  def test_a_listener_that_needs_a_lock_of_the_interrupted_thread_runs_after_the_trap
+  slow def test_a_listener_that_needs_a_lock_of_the_interrupted_thread_runs_after_the_trap
     assert_equal "true\n1\ntrue\n[\"producer.closing\", \"producer.closed\"]\n", run_trapped(<<~RUBY)
       one = producer("linger.ms": 100)
       lock = Mutex.new
@@ -167,7 +167,7 @@ class SignalTrapTest < PenstockTest
   end
 
   # The same inside logged calls of the interrupted thread.
-  def test_close_in_a_trap_works_in_the_middle_of_a_logged_call
+  slow def test_close_in_a_trap_works_in_the_middle_of_a_logged_call
     output, errors, status = ruby(PREPARED + <<~RUBY, cluster.bootstrap_servers, topic)
       require "logger"
       logger = Logger.new(File.open(IO::NULL, "w"), level: :debug)

@@ -12,15 +12,16 @@ class Hunt
     @arguments = arguments
     @times = times
     @load = load
+    @tests = 0
     @failed = Hash.new { |all, key| all[key] = [] }
   end
 
-  # @return [Boolean] whether it never failed
+  # @return [Boolean] whether tests ran, and none ever failed
   def call
     loads = Array.new(@load ? Etc.nprocessors : 0) { spawn(RbConfig.ruby, "-e", "loop {}") }
     seconds = Array.new(@times) { |i| attempt(i + 1) }
     print_result(seconds)
-    @failed.empty?
+    @failed.empty? && @tests.positive?
   ensure
     loads&.each do |pid|
       Process.kill(:KILL, pid)
@@ -32,7 +33,7 @@ class Hunt
 
   def attempt(number)
     attempt = Runner::Attempt.run([@file], arguments: @arguments)
-    @tests ||= attempt.counts.fetch("runs", 0)
+    @tests += attempt.counts.fetch("runs", 0)
     note(number, attempt) unless attempt.passed?
     puts format("%<number>3d  %<attempt>s%<grave>s", number:, attempt:, grave: attempt.grave && "  -- #{attempt.grave}")
     attempt.seconds

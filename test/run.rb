@@ -25,5 +25,6 @@ flaky.forget if judged
 kafka = false if ENV["PENSTOCK_TESTS"] == "quick"
 all = Dir.glob("test/**/*_test.rb", base: root).grep_v(kafka ? %r{^test/proofs/} : %r{^test/(proofs|integration)/})
 files = ARGV.empty? ? all.sort : ARGV
+abort "no test file is given between two commas" if files.any? { |part| part.split(",").empty? }
 passed = Runner.new(files.map { |part| part.split(",") }, **options).call
 exit((!judged || flaky.judge) && passed)

@@ -78,7 +78,7 @@ class Runner
 
   def run_alone = @parts.flatten.select { |file| alone?(file) }.map { |file| run([file], "alone") }
 
-  def alone?(file) = File.foreach(File.expand_path(file, Attempt::ROOT)).any?(/^\s+alone\b/)
+  def alone?(file) = File.foreach(File.expand_path(file, Attempt::ROOT)).any?(/^(?!\s*#).*\balone\b/)
 
   def run(files, phase)
     Attempt.run(files, phase:).tap { |attempt| @lock.synchronize { report(attempt, phase) } }

@@ -42,10 +42,19 @@ class RunnerTest < PenstockTest
       "Process.kill(:SEGV, Process.pid); sleep", "system(Gem.ruby, '-e', 'Process.kill(:ABRT, $$); sleep'); flunk $?.to_s",
       "flunk 'LOST OR REPEATED: message 7'", "flunk '==1==ERROR: AddressSanitizer: heap-use-after-free'"
     ].each_with_index do |finding, i|
-      refute outcome(file("(#{finding}) if tried(#{i}) == 1")).first, finding
+      refute outcome(file("(#{finding}) if tried(#{i}) == 1")).first, "finding #{i}"
       assert_equal 1, tries(i)
     end
     assert outcome(file("flunk 'still ran after 3 s ... [BUG] Segmentation fault' if tried(9) == 1")).first
+  end
+
+  def test_a_process_that_ends_early_has_failed_although_it_exits_with_success
+    refute outcome(file("exit!(0)")).first
+  end
+
+  def test_a_message_that_is_lost_when_the_file_is_tried_again_fails_the_run
+    refute outcome(file("count = tried; flunk 'at first' if count == 1; flunk 'LOST OR REPEATED: message 7' if count == 2")).first
+    assert_equal 2, tries
   end
 
   def test_tests_that_are_marked_as_alone_run_after_the_others_and_alone

@@ -15,12 +15,10 @@ class Runner
       "-e", "while (file = ARGV.shift) && file != '--'; require File.expand_path(file); end"
     ].freeze
 
-    # Findings that no later success excuses.
-    GRAVE = {
-      "a crash" => /\[BUG\]|\bSIG(?:SEGV|ABRT|BUS|ILL|FPE)\b/,
-      "a sanitizer's finding" => /(?:Address|Leak)Sanitizer|WARNING: ThreadSanitizer|: runtime error: /,
-      "a lost or repeated message" => /LOST OR REPEATED: /
-    }.freeze
+    # Findings that no later success excuses, wherever the output of a failed attempt has them.
+    LOSS = /LOST OR REPEATED: /
+    SANITIZER = /(?:Address|Leak)Sanitizer|WARNING: ThreadSanitizer|: runtime error: /
+    CRASH = /\[BUG\]|\bSIG(?:SEGV|ABRT|BUS|ILL|FPE)\b/
     # Crashes that are Ruby's own: they count as an ordinary failure.
     RUBYS_OWN = {
       /rb_vm_each_stack_value|check_stack_for_moved/ => "Ruby 3.1 checks a stale word of a thread's stack at the end of a " \
@@ -61,14 +59,16 @@ class Runner
 
     def again = self.class.run(@files, phase: @phase)
 
-    def passed? = @status&.success?
+    # A process that ended early has not passed, whatever its status.
+    def passed? = @status&.success? && @output.match?(/^\d+ runs, \d+ assertions, 0 failures, 0 errors/)
 
-    # @return [String, nil] what was found that fails the run at once
+    # @return [String, nil] what was found that no retry excuses
     def grave
       return if passed?
-      return "a crash" if @status&.signaled? && !rubys_own?(@output)
+      return "a lost or repeated message" if @output.match?(LOSS)
+      return "a sanitizer's finding" if @output.match?(SANITIZER) && !@output.match?(HANG)
 
-      GRAVE.find { |_, pattern| failures.any? { |text| text.match?(pattern) && !text.match?(HANG) && !rubys_own?(text) } }&.first
+      "a crash" if crashed?
     end
 
     # @return [Array<String>] each failure's test, place and message; without any, the end of the output
@@ -94,6 +94,12 @@ class Runner
     private
 
     def summary = @output[/^\d+ runs, .*$/] || "did not run to its end (#{@status || "it was ended after #{@seconds.round} s"})"
+
+    def crashed?
+      return false if @status.nil? || rubys_own?(@output) # nil: it hung, and Limited ended it
+
+      @status.signaled? || failures.any? { |text| text.match?(CRASH) && !text.match?(HANG) }
+    end
 
     def rubys_own?(text) = RUBYS_OWN.any? { |pattern, _| text.match?(pattern) }
   end

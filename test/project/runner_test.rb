@@ -45,6 +45,8 @@ class RunnerTest < PenstockTest
       refute outcome(file("(#{finding}) if tried(#{i}) == 1")).first, "finding #{i}"
       assert_equal 1, tries(i)
     end
+    known = "SIGABRT: rd_kafka_broker_destroy_final: Assertion `thrd_is_current(rkb->rkb_thread)' failed"
+    assert outcome(file("flunk #{known.dump} if tried(8) == 1")).first
     assert outcome(file("flunk 'still ran after 3 s ... [BUG] Segmentation fault' if tried(9) == 1")).first
   end
 

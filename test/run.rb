@@ -13,7 +13,7 @@ OptionParser.new do |parser|
   end
   parser.on("--no-kafka", "of all tests, leave out test/integration") { kafka = false }
   parser.on("--gate", "leave out tests marked `thorough`") { ENV["PENSTOCK_TESTS"] = "gate" }
-  parser.on("--quick", "the same, and those marked `slow`, and test/integration") { ENV["PENSTOCK_TESTS"] = "quick" }
+  parser.on("--quick", "the same, and those marked `slow`, and test/integration; short files share a process") { ENV["PENSTOCK_TESTS"] = "quick" }
   parser.on("--once", "do not try failed files again") { options[:tries] = 1 }
   parser.on("--unjudged", "leave the judgement on flaky files to a later --judge") { judged = false }
   parser.on("--judge", "only list the flaky files of earlier runs; fail if there are too many") { exit flaky.judge }
@@ -24,7 +24,9 @@ root = Runner::Attempt::ROOT
 flaky.forget if judged
 kafka = false if ENV["PENSTOCK_TESTS"] == "quick"
 all = Dir.glob("test/**/*_test.rb", base: root).grep_v(kafka ? %r{^test/proofs/} : %r{^test/(proofs|integration)/})
-files = ARGV.empty? ? all.sort : ARGV
-abort "no test file is given between two commas" if files.any? { |part| part.split(",").empty? }
-passed = Runner.new(files.map { |part| part.split(",") }, **options).call
+parts = (ARGV.empty? ? all.sort : ARGV).map { |part| part.split(",") }
+abort "no test file is given between two commas" if parts.any?(&:empty?)
+durations = Runner::Durations.new
+parts = durations.shared(parts.flatten) if ARGV.empty? && ENV["PENSTOCK_TESTS"] == "quick"
+passed = Runner.new(parts, durations:, **options).call
 exit((!judged || flaky.judge) && passed)

@@ -2,9 +2,9 @@
 
 require "etc"
 
-# Runs test files, each in a process of its own:
+# Runs test files, each (or some that share one) in a process of its own:
 #
-# 1. all of them, some at a time: one more than there are processors. Tests mostly wait, so another one starts while a quarter of
+# 1. all of them, some at a time: one more than there are processors. Tests mostly wait, so another one starts while a part of
 #    the processors' time is unused; beside other programs none does
 # 2. the tests that measure time (marked `alone`), with nothing beside them
 # 3. the files that failed, with nothing beside them, up to twice
@@ -22,8 +22,8 @@ require_relative "runner/processors"
 class Runner
   TRIES = 3
   JOBS = Etc.nprocessors + 1
-  MOST = Etc.nprocessors * 3 # processes
-  IDLE = 0.25 # share of the processors' time
+  MOST = Etc.nprocessors * 5 # processes
+  IDLE = 0.15 # share of the processors' time
   LOOK = 0.5 # seconds between looks at it
 
   # @param parts [Array<Array<String>>] the files of each process
@@ -76,9 +76,9 @@ class Runner
     attempts
   end
 
-  def run_alone = @parts.flatten.select { |file| alone?(file) }.map { |file| run([file], "alone") }
+  def run_alone = @parts.map { |files| files.select { |file| alone?(file) } }.reject(&:empty?).map { |files| run(files, "alone") }
 
-  def alone?(file) = File.foreach(File.expand_path(file, Attempt::ROOT)).any?(/^(?!\s*#).*\balone\b/)
+  def alone?(file) = File.foreach(File.expand_path(file, Attempt::ROOT)).any?(/^\s*alone\b/)
 
   def run(files, phase)
     Attempt.run(files, phase:).tap { |attempt| @lock.synchronize { report(attempt, phase) } }

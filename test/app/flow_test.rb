@@ -412,7 +412,7 @@ class AppFlowTest < PenstockTest
   end
 
   def test_a_seek_while_a_parked_partition_is_read_on
-    20.times do |seed|
+    seeds.times do |seed|
       seen = []
       sought = nil
       driver, go_on = parked(seed) do |processor, message|
@@ -490,14 +490,16 @@ class AppFlowTest < PenstockTest
     end
   end
 
+  def seeds = Marks::TESTS == "quick" ? 4 : 12
+
   def reading_on?(driver) = detour_of(driver)&.step == :rewind
   def detour_of(driver) = driver.instance_variable_get(:@loop).subscriptions.first.partitions.first.detour
 
   # A few hundred bytes, so that partitions are parked all the time.
   %i[partition key unordered].each do |order|
     define_method(:"test_nothing_is_lost_when_memory_is_short_by_#{order}") do
-      paused = (0...12).sum { |seed| AppChaos.new(order, seed, memory: 3_000).run(100).paused }
-      assert_operator paused, :>, 12
+      paused = (0...seeds).sum { |seed| AppChaos.new(order, seed, memory: 3_000).run(100).paused }
+      assert_operator paused, :>, seeds
     end
   end
 end

@@ -7,6 +7,8 @@ require_relative "../support/message_pack_test_case"
 # runs in a separate process, because a value that the GC cannot see at that moment crashes it. The tests also pass with
 # `GC.stress = true`, which takes five minutes.
 class MessagePackBoundariesTest < MessagePackTestCase
+  slow(/_under_stress_/)
+
   COMMON = <<~'RUBY'
     MP = Penstock::MessagePack
     Point = Struct.new(:left)

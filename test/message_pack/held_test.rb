@@ -9,6 +9,8 @@ require_relative "../support/gc_pressure"
 class MessagePackHeldTest < MessagePackTestCase
   include GCPressure
 
+  slow
+
   MANY = 20 # one alone may survive by chance: a word on a stack may look like a reference to it
   Point = Struct.new(:left)
   PACKED = "\xD5\x01ab".b

@@ -7,6 +7,8 @@ require_relative "../support/message_pack_test_case"
 
 # Recursive ext types. Their unpackers read directly from the payload's bytes: all of them, and nothing beyond.
 class MessagePackPayloadTest < MessagePackTestCase
+  slow(/_stay_allocated_/)
+
   Shell = Struct.new(:inner)
 
   def ext(type, payload) = "\xC9".b + [payload.bytesize, type].pack("L>c") + payload.b

@@ -7,6 +7,8 @@ require_relative "../support/message_pack_test_case"
 # The String that is unpacked. The codec reads its bytes in place until user code runs. The tests check what user code may change,
 # and what happens when a continuation comes back.
 class MessagePackSourceTest < MessagePackTestCase
+  slow(/_continuation_/)
+
   LONG = "é" * 10_000
 
   def shares?(string) = ObjectSpace.memsize_of(string) < string.bytesize

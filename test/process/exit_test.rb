@@ -9,6 +9,8 @@ require "etc"
 class ExitTest < PenstockTest
   include EachOnce
 
+  slow(/at_exit_after_others|no_loss_is|are_logged_by|interrupts_are_deferred/)
+
   HEAD = <<~RUBY
     SERVERS, TOPIC = ARGV
     def producer(id = "leaving", **kafka)

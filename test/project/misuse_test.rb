@@ -6,6 +6,8 @@ require_relative "../support/valid_arguments"
 # Every public method of objects that are closed, were never initialized, or belong to the parent process. A call does no harm, or
 # raises an error that says what is wrong.
 class MisuseTest < PenstockTest
+  slow(/_continuation_/)
+
   begin
     require "connection_pool"
   rescue LoadError

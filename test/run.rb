@@ -13,7 +13,9 @@ OptionParser.new do |parser|
   end
   parser.on("--no-kafka", "of all tests, leave out test/integration") { kafka = false }
   parser.on("--gate", "leave out tests marked `thorough`") { ENV["PENSTOCK_TESTS"] = "gate" }
-  parser.on("--quick", "the same, and those marked `slow`, and test/integration; short files share a process") { ENV["PENSTOCK_TESTS"] = "quick" }
+  parser.on("--quick", "the same, and those marked `slow`, and test/integration; short files share a process") do
+    ENV["PENSTOCK_TESTS"] = "quick"
+  end
   parser.on("--once", "do not try failed files again") { options[:tries] = 1 }
   parser.on("--unjudged", "leave the judgement on flaky files to a later --judge") { judged = false }
   parser.on("--judge", "only list the flaky files of earlier runs; fail if there are too many") { exit flaky.judge }

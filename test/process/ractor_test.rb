@@ -5,7 +5,8 @@ require_relative "../support/raw_records"
 
 # The programs run in separate processes: a Ractor changes a process permanently, and Ruby warns that Ractors are experimental.
 class RactorTest < PenstockTest
-  slow(/fatal_error|disconnect|partly_sent|producer_closes|closing_the_producer|keep_their|killed|labels_of|damaged|later_listener/)
+  slow(/fatal_error|disconnect|partly_sent|producer_closes|closing_the_producer|keep_their|killed|labels_of/)
+  slow(/damaged|later_listener/)
 
   PRELUDE = <<~'RUBY'
     require "logger"

@@ -7,7 +7,8 @@
  * MAX_TIME_US 0 ends every drain after one event, so clients enter the poller's run list and its stack in every order. CHURN 1
  * opens and closes clients all the time, borrows them and flushes. LISTENED 1 gives the clients event queues. Fast, slow and
  * interrupted threads publish their events, and every event and label must be published once. Every second wait is a fiber's.
- * Threads that wait for a batch watch their client. Prints "batches N missed N", or what got stuck.
+ * Threads that wait for a batch watch their client, or flush for it if all flushers are busy. Prints "batches N missed N", or
+ * what got stuck.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* pthread_tryjoin_np */
@@ -24,7 +25,9 @@
 enum { PATIENCE_US = 10 * 1000 * 1000 };
 
 static char bootstraps[512];
-static struct ps_producer_settings settings = { .sweep_us = 1000 * 1000, .client.close_timeout_ms = 5000, .sticky_ms = 10 };
+static struct ps_producer_settings settings = {
+    .sweep_us = 1000 * 1000, .client.close_timeout_ms = 5000, .sticky_ms = 10, .linger_us = 5000,
+};
 static struct ps_poller *poller;
 static _Atomic bool stop;
 static _Atomic long batches;
@@ -87,6 +90,16 @@ static void wait_either_way(struct ps_producer *producer, struct ps_completion *
 {
     if (waits++ % 2) wait_as_fiber(completion, what);
     else wait_for(producer, completion, what);
+}
+
+static void wait_for_results(struct ps_batch *batch)
+{
+    struct ps_lead lead = { .batch = batch };
+    if (ps_flusher_await(batch, waits % 2 == 0)) {
+        ps_flusher_lead(&lead);
+        ps_flusher_lead_end(&lead);
+    }
+    wait_either_way(batch->producer, &batch->completion, "a batch");
 }
 
 /* ---- listeners ---- */
@@ -287,7 +300,7 @@ static void produce(struct ps_producer *producer, uint32_t size, bool borrow)
         ps_client_exit(&producer->client);
     }
     ps_batch_never_sent(batch, sent, RD_KAFKA_RESP_ERR__CONFLICT);
-    wait_either_way(producer, &batch->completion, "a batch");
+    wait_for_results(batch);
     ps_batch_release(batch);
     batches++;
 }

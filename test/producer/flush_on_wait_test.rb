@@ -116,7 +116,7 @@ class FlushOnWaitTest < PenstockTest
     assert_does_not_linger { 100.times { busy.produce_sync(topic: name, payload: "x") } }
   end
 
-  # ---- the thread ----
+  # ---- the threads ----
 
   def flushers
     Dir["/proc/self/task/*/comm"].select do |file|
@@ -126,13 +126,49 @@ class FlushOnWaitTest < PenstockTest
     end
   end
 
-  def test_a_producer_has_a_flusher_from_the_first_wait_until_it_closes
+  def test_there_is_a_flusher_from_the_first_wait_until_the_last_producer_closes
     waiting = lingering
     waiting.produce_async(topic: topic, payload: "x")
     assert_empty flushers
     20.times { waiting.produce_sync(topic: topic, payload: "x") }
     assert_equal 1, flushers.size
     waiting.close
+    eventually { flushers.empty? }
+  end
+
+  # More producers than flushers: threads that wait flush for their producers themselves.
+  def test_many_producers_have_two_flushers_and_none_of_their_calls_lingers
+    name = topic
+    many = Array.new(12) { lingering }
+    most = 0
+    assert_does_not_linger do
+      threads = many.flat_map { |one| Array.new(2) { Thread.new { 20.times { one.produce_sync(topic: name, payload: "x") } } } }
+      most = [most, flushers.size].max while threads.any? { |thread| !thread.join(0.01) }
+    end
+    assert_equal 480, many.sum { |one| one.metrics[:delivered] }
+    assert_includes 1..2, most
+    many.first.close
+    assert_does_not_linger { many.last.produce_sync(topic: name, payload: "x") }
+  end
+
+  def test_fibers_of_many_producers_have_two_flushers_and_do_not_linger
+    name = topic
+    many = Array.new(6) { lingering }
+    assert_does_not_linger do
+      with_scheduler(FiberSchedulers::KINDS.first) do |fibers|
+        many.map { |one| fibers.start { 5.times { one.produce_sync(topic: name, payload: "x") } } }.each(&:join)
+      end
+    end
+    assert_operator flushers.size, :<=, 2
+  end
+
+  # Their brokers do not answer, so both flushers are busy with the first ones, and the others flush themselves.
+  def test_threads_that_flush_for_their_producers_are_interrupted_at_once_and_the_producers_close
+    away = Array.new(5) { lingering(servers: "127.0.0.1:1") }
+    threads = away.map { |one| Thread.new { one.produce_sync(topic: "x", payload: "x") } }
+    eventually { away.all? { |one| one.queue_size == 1 } }
+    assert_took(5, seconds { threads.each(&:kill).each(&:join) })
+    assert_took(5, seconds { away.each { |one| one.close(timeout: 0, force: true) } })
     eventually { flushers.empty? }
   end
 

@@ -185,13 +185,34 @@ bool penstock_wait(struct ps_completion *completion, int64_t deadline_us)
     return wait_for(&wait);
 }
 
+static void *lead_nogvl(void *lead)
+{
+    ps_flusher_lead(lead);
+    return NULL;
+}
+
+static void lead_interrupt_nogvl(void *lead)
+{
+    atomic_store(&((struct ps_lead *)lead)->interrupted, true);
+}
+
+/* If an interrupt is pending, lead_nogvl does not run. Waiting then raises, or handles it. */
+static void lead_flushing(struct ps_batch *batch, const _Atomic bool *settled)
+{
+    struct ps_lead lead = { .batch = batch, .settled = settled };
+    rb_nogvl(lead_nogvl, &lead, lead_interrupt_nogvl, &lead, WAIT_FLAGS);
+    ps_flusher_lead_end(&lead);
+}
+
 static bool wait_for_results(struct ps_batch *batch, const _Atomic bool *settled, int64_t deadline_us)
 {
-    ps_flusher_await(batch);
     struct penstock_wait wait = {
         .completion = &batch->completion, .settled = settled, .watched = &batch->producer->polled, .deadline_us = deadline_us,
     };
-    return wait_for(&wait);
+    VALUE scheduler = penstock_fiber_scheduler();
+    bool can_block = NIL_P(scheduler) && (deadline_us == PS_FOREVER || ps_now_us() < deadline_us);
+    if (ps_flusher_await(batch, can_block)) lead_flushing(batch, settled);
+    return NIL_P(scheduler) ? wait_as_thread(&wait) : penstock_wait_as_fiber(scheduler, &wait);
 }
 
 bool penstock_wait_batch(struct ps_batch *batch, int64_t deadline_us)

@@ -1,26 +1,46 @@
 /*
- * The flusher: a native thread of a producer that calls rd_kafka_flush on behalf of callers that wait for delivery results.
+ * Flushing for callers that wait for delivery results.
  *
  * librdkafka holds a message back for linger.ms, so that others can join its batch. A caller that waits sends no others. While
- * rd_kafka_flush runs, librdkafka sends what it holds back, and sends new messages at once. The call cannot be interrupted, and
- * it has no effect if it does not block (a timeout of 0). So it runs on a thread of its own, for some ms at a time: no caller's
- * interrupt and no fiber scheduler waits for it. It ends early once no message is in flight.
+ * rd_kafka_flush runs, librdkafka sends what it holds back, and sends new messages at once. It must run until the threads of the
+ * brokers have looked at their queues, so it has no effect if it does not block (a timeout of 0). The shortest time is 1 ms; it
+ * ends early once no message is in flight. A flush also cuts short the batches of callers that do not wait, see flush_for.
  *
- * A flush also cuts short the batches of callers that do not wait, see flush_for.
+ * Flushers, at most two native threads of the process, flush for callers that wait, so that these can be interrupted and take
+ * their results themselves. If all of them are busy, a thread that waits leads: it flushes for its producer itself, 1 ms at a
+ * time, until the messages are sent, while the poller takes the results. A fiber cannot block its thread; its producer waits in a
+ * queue for a flusher. If the turn comes late, nothing is lost: the messages linger. Decision 0019 has the measurements.
  *
- * The thread starts at the first request. It ends when there was no request for IDLE_US, or when the client closes. It counts as
- * a long call of the client, so rd_kafka_destroy comes after its last flush. Decision 0019 has the measurements.
+ * The first flusher starts at the first request, another one when none sleeps. A flusher ends when there was nothing to do for
+ * IDLE_US, or when every producer that has wanted one is closed.
  *
- * The states of `word`; every other thread only changes it to WANTED:
+ * The states of a producer's `word`; callers only change it to WANTED:
  *
- *   NONE      there is no thread; the thread that changes this to WANTED starts one
- *   IDLE      the flusher sleeps on the word
- *   WANTED    a caller has begun to wait, and no flush has begun since
- *   FLUSHING  the latest flush began after the latest request
+ *   IDLE      nobody flushes for it
+ *   WANTED    a caller has begun to wait, and no flush has begun since. The thread that changes IDLE to this finds somebody to
+ *             flush: a flusher, itself, or the queue
+ *   FLUSHING  the latest flush began after the latest request; it may be in the queue again
  */
 #include "produce/produce.h"
 
-enum { SHARED_FLUSH_MS = 1, SHORTEST_FLUSH_MS = 4, LONGEST_FLUSH_MS = 16, IDLE_US = 10 * 1000 * 1000 };
+enum { FLUSHERS = 2, IDLE_US = 10 * 1000 * 1000 };
+enum { SHARED_FLUSH_MS = 1, BRIEF_FLUSH_MS = 1, SHORTEST_FLUSH_MS = 4, LONGEST_FLUSH_MS = 16 };
+
+struct flusher {
+    _Atomic uint32_t word;         /* it sleeps until this changes */
+    bool started, sleeps;
+    struct ps_producer *producer;  /* for which it flushes; NULL: none */
+};
+
+struct flushers {
+    struct ps_singleton singleton; /* its lock guards what follows, and the queue's links; `changes` is for closing threads */
+    struct ps_producer *first, *last;
+    uint32_t producers;            /* that have wanted a flush, and are not closed */
+    uint32_t closing;              /* threads that wait in ps_flusher_end */
+    struct flusher flushers[FLUSHERS];
+};
+
+static struct ps_singleton_kind kind = { .size = sizeof(struct flushers) };
 
 /*
  * How many asynchronous messages came per linger.ms, from one measurement to the next: those that were accepted and that no caller
@@ -53,6 +73,7 @@ static bool flush_for(struct ps_producer *producer, int ms)
 {
     struct ps_flusher *flusher = &producer->flusher;
     measure(producer);
+    if (!ps_producer_in_flight(producer)) return false;
     bool shared = flusher->per_linger >= SEVERAL;
     uint64_t before = atomic_load(&producer->requests);
     if (shared && before < flusher->shared_from) return false; /* M:flusher_keeps_batches */
@@ -63,11 +84,37 @@ static bool flush_for(struct ps_producer *producer, int ms)
     return !shared && !all_settled;
 }
 
-/* No later call has begun to wait, and the client is open. */
-static bool unchanged(const struct ps_producer *producer, uint32_t word)
+/* ---- the queue; all with the lock ---- */
+
+static void push(struct flushers *all, struct ps_producer *producer)
 {
-    return atomic_load(&producer->flusher.word) == word && atomic_load(&producer->client.state) == PS_OPEN;
+    producer->flusher.next = NULL;
+    producer->flusher.queued = true;
+    if (all->last) all->last->flusher.next = producer;
+    else all->first = producer;
+    all->last = producer;
 }
+
+static void take_out(struct flushers *all, struct ps_producer *producer)
+{
+    struct ps_producer *before = NULL, **link = &all->first;
+    while (*link != producer) {
+        before = *link;
+        link = &before->flusher.next;
+    }
+    *link = producer->flusher.next;
+    if (all->last == producer) all->last = before;
+    producer->flusher.queued = false;
+}
+
+static struct ps_producer *pop(struct flushers *all)
+{
+    struct ps_producer *producer = all->first;
+    if (producer) take_out(all, producer);
+    return producer;
+}
+
+/* ---- a flusher's thread ---- */
 
 /*
  * On a busy machine, a broker's thread may get no CPU during the first flush; at first, no broker may be connected. So the flush
@@ -76,84 +123,185 @@ static bool unchanged(const struct ps_producer *producer, uint32_t word)
  */
 enum { ENOUGH_US = 250 * 1000 };
 
-static void flush_until_sent(struct ps_producer *producer)
-{
-    int64_t began_us = ps_now_us();
-    uint64_t requests = atomic_load(&producer->requests);
-    for (int ms = SHORTEST_FLUSH_MS; flush_for(producer, ms) && unchanged(producer, PS_FLUSHER_FLUSHING);) {
-        int64_t took_us = ps_now_us() - began_us;
-        if (took_us >= producer->settings.linger_us) return;
-        if (took_us >= ENOUGH_US && atomic_load(&producer->requests) > requests) return;
-        if (ms < LONGEST_FLUSH_MS) ms *= 2;
-    }
-}
-
-/*
- * False: there was no request for IDLE_US, or the client closes. Then the thread ends; a later request starts another one.
- * The thread stores IDLE before it reads the client's state. The closing thread has changed the state before it reads the word
- * (ps_flusher_end). So the flusher sees the state, or the closing thread wakes it.
- */
-static bool await_request(struct ps_producer *producer)
+/* True: it may help to flush again. `brief`: others wait for this thread. */
+static bool flush_slice(struct ps_producer *producer, bool brief)
 {
     struct ps_flusher *flusher = &producer->flusher;
-    int64_t deadline_us = ps_now_us() + IDLE_US;
-    uint32_t state = PS_FLUSHER_FLUSHING;
-    atomic_compare_exchange_strong(&flusher->word, &state, PS_FLUSHER_IDLE);
-    while (unchanged(producer, PS_FLUSHER_IDLE) && ps_now_us() < deadline_us)
-        ps_word_sleep(&flusher->word, PS_FLUSHER_IDLE, deadline_us);
-    state = PS_FLUSHER_IDLE;
-    return !atomic_compare_exchange_strong(&flusher->word, &state, PS_FLUSHER_NONE);
+    int64_t now = ps_now_us();
+    /* Before it looks at the messages. A caller that begins to wait later requests another flush. */
+    if (atomic_exchange(&flusher->word, PS_FLUSHER_FLUSHING) == PS_FLUSHER_WANTED) {
+        flusher->began_us = now;
+        flusher->requests = atomic_load(&producer->requests);
+        flusher->ms = SHORTEST_FLUSH_MS;
+    }
+    if (!flush_for(producer, brief ? BRIEF_FLUSH_MS : flusher->ms)) return false;
+    if (flusher->ms < LONGEST_FLUSH_MS) flusher->ms *= 2;
+    int64_t took_us = ps_now_us() - flusher->began_us;
+    if (took_us >= producer->settings.linger_us) return false;
+    return atomic_load(&producer->requests) == flusher->requests || (took_us < ENOUGH_US && !brief);
+}
+
+/* With the lock. The flusher has ended its turn of the producer. */
+static void turn_over(struct flushers *all, struct ps_producer *producer, bool again)
+{
+    uint32_t flushing = PS_FLUSHER_FLUSHING;
+    if (all->closing) ps_singleton_changed(&all->singleton);
+    if (producer->flusher.ended) return;
+    if (!again && atomic_compare_exchange_strong(&producer->flusher.word, &flushing, PS_FLUSHER_IDLE)) return;
+    push(all, producer);
+}
+
+/* With the lock. False: there was nothing to do for IDLE_US, or every producer is closed. */
+static bool sleep_until_wanted(struct flushers *all, struct flusher *self, int64_t deadline_us)
+{
+    if (!all->producers || ps_now_us() >= deadline_us) return false;
+    uint32_t word = atomic_load(&self->word);
+    self->sleeps = true;
+    pthread_mutex_unlock(&all->singleton.lock);
+    ps_word_sleep(&self->word, word, deadline_us);
+    pthread_mutex_lock(&all->singleton.lock);
+    self->sleeps = false;
+    return true;
 }
 
 static void *flusher_main(void *arg)
 {
-    struct ps_producer *producer = arg;
-    while (atomic_load(&producer->client.state) == PS_OPEN) {
-        /* Before it looks at the messages. A caller that begins to wait later requests another flush. */
-        atomic_store(&producer->flusher.word, PS_FLUSHER_FLUSHING);
-        flush_until_sent(producer);
-        if (!await_request(producer)) break;
-    }
-    ps_random_end(); /* before the client may be closed, and the process exit: see close_run */
-    ps_client_exit_long(&producer->client);
-    ps_client_unref(&producer->client);
+    struct flusher *self = arg;
+    struct flushers *all = ps_singleton_get(&kind);
+    pthread_mutex_lock(&all->singleton.lock);
+    int64_t deadline_us = ps_now_us() + IDLE_US;
+    do {
+        while ((self->producer = pop(all))) {
+            bool brief = all->first != NULL;
+            pthread_mutex_unlock(&all->singleton.lock);
+            bool again = flush_slice(self->producer, brief);
+            pthread_mutex_lock(&all->singleton.lock);
+            struct ps_producer *producer = self->producer;
+            self->producer = NULL;
+            turn_over(all, producer, again);
+            deadline_us = ps_now_us() + IDLE_US;
+        }
+    } while (sleep_until_wanted(all, self, deadline_us));
+    ps_random_end(); /* before the last client is closed, and the process may exit: see close_run */
+    self->started = false;
+    if (all->closing) ps_singleton_changed(&all->singleton);
+    pthread_mutex_unlock(&all->singleton.lock);
     return NULL;
 }
 
-/* Called by the thread that has changed NONE to WANTED. If there is no thread, messages linger. */
-static void flusher_start(struct ps_producer *producer)
+/* ---- requests ---- */
+
+static void wake(struct flusher *flusher)
 {
-    if (ps_client_enter(&producer->client)) {
-        ps_client_retain(&producer->client);
-        ps_client_enter_long(&producer->client);
-        bool started = ps_thread_start("penstock.flush", flusher_main, producer) == 0;
-        if (!started) {
-            ps_client_exit_long(&producer->client);
-            ps_client_unref(&producer->client); /* the caller has another reference */
-        }
-        ps_client_exit(&producer->client);
-        if (started) return;
-    }
-    atomic_store(&producer->flusher.word, PS_FLUSHER_NONE);
+    flusher->sleeps = false; /* the next request wakes another one */
+    atomic_fetch_add(&flusher->word, 1);
+    ps_word_wake(&flusher->word);
 }
 
-void ps_flusher_await(struct ps_batch *batch)
+/* With the lock. False: every flusher is busy, or no thread can start. */
+static bool engage_one(struct flushers *all)
+{
+    for (int i = 0; i < FLUSHERS; i++) {
+        if (!all->flushers[i].sleeps) continue;
+        wake(&all->flushers[i]);
+        return true;
+    }
+    for (int i = 0; i < FLUSHERS; i++) {
+        struct flusher *flusher = &all->flushers[i];
+        if (!flusher->started) return flusher->started = ps_thread_start("penstock.flush", flusher_main, flusher) == 0;
+    }
+    return false;
+}
+
+/* True: the caller shall lead. */
+static bool find_flusher(struct ps_producer *producer, bool can_lead)
+{
+    struct ps_flusher *flusher = &producer->flusher;
+    struct flushers *all = ps_singleton_get(&kind);
+    pthread_mutex_lock(&all->singleton.lock);
+    if (!flusher->ended) {
+        if (!flusher->joined) all->producers++;
+        flusher->joined = true;
+        flusher->led = !engage_one(all) && can_lead;
+        if (!flusher->led) push(all, producer);
+    }
+    bool lead = flusher->led;
+    pthread_mutex_unlock(&all->singleton.lock);
+    return lead;
+}
+
+bool ps_flusher_await(struct ps_batch *batch, bool can_lead)
 {
     struct ps_producer *producer = batch->producer;
-    if (!producer->settings.linger_us || ps_client_inherited(&producer->client)) return;
-    if (atomic_exchange(&batch->awaited, true)) return;
+    if (!producer->settings.linger_us || ps_client_inherited(&producer->client)) return false;
+    if (atomic_exchange(&batch->awaited, true)) return false;
     atomic_fetch_add(&producer->flusher.awaited, batch->size);
-    if (atomic_load(&producer->flusher.word) == PS_FLUSHER_WANTED) return; /* cheaper for many callers at once */
-    switch (atomic_exchange(&producer->flusher.word, PS_FLUSHER_WANTED)) {
-    case PS_FLUSHER_NONE: flusher_start(producer); break;
-    case PS_FLUSHER_IDLE: ps_word_wake(&producer->flusher.word); break;
-    default: break;
-    }
+    if (atomic_load(&producer->flusher.word) == PS_FLUSHER_WANTED) return false; /* cheaper for many callers at once */
+    return atomic_exchange(&producer->flusher.word, PS_FLUSHER_WANTED) == PS_FLUSHER_IDLE && find_flusher(producer, can_lead);
 }
 
-/* Wakes the thread if it sleeps; it finds the client closing. */
+static bool settled(const struct ps_lead *lead)
+{
+    return lead->settled ? atomic_load(lead->settled) : ps_completion_done(&lead->batch->completion);
+}
+
+/* What is not sent then, as no broker is connected, waits for a flusher. */
+enum { LONGEST_LEAD_US = 10 * 1000 };
+
+void ps_flusher_lead(struct ps_lead *lead)
+{
+    struct ps_producer *producer = lead->batch->producer;
+    int64_t until_us = ps_now_us() + LONGEST_LEAD_US;
+    do {
+        lead->again = flush_slice(producer, true);
+        if (!lead->again && atomic_load(&producer->flusher.word) == PS_FLUSHER_FLUSHING) return;
+    } while (!settled(lead) && !atomic_load(&lead->interrupted) && ps_now_us() < until_us &&
+             atomic_load(&producer->client.state) == PS_OPEN);
+}
+
+void ps_flusher_lead_end(const struct ps_lead *lead)
+{
+    struct ps_producer *producer = lead->batch->producer;
+    struct flushers *all = ps_singleton_get(&kind);
+    pthread_mutex_lock(&all->singleton.lock);
+    producer->flusher.led = false;
+    turn_over(all, producer, lead->again);
+    if (producer->flusher.queued) engage_one(all);
+    pthread_mutex_unlock(&all->singleton.lock);
+}
+
+static bool any_started(const struct flushers *all)
+{
+    for (int i = 0; i < FLUSHERS; i++)
+        if (all->flushers[i].started) return true;
+    return false;
+}
+
+static bool is_flushed_for(const struct flushers *all, const struct ps_producer *producer)
+{
+    if (producer->flusher.led) return true;
+    for (int i = 0; i < FLUSHERS; i++)
+        if (all->flushers[i].producer == producer) return true;
+    return false;
+}
+
 void ps_flusher_end(struct ps_producer *producer)
 {
-    uint32_t idle = PS_FLUSHER_IDLE;
-    if (atomic_compare_exchange_strong(&producer->flusher.word, &idle, PS_FLUSHER_WANTED)) ps_word_wake(&producer->flusher.word);
+    struct flushers *all = ps_singleton_get(&kind);
+    pthread_mutex_lock(&all->singleton.lock);
+    producer->flusher.ended = true;
+    if (producer->flusher.queued) take_out(all, producer);
+    if (producer->flusher.joined && --all->producers == 0) {
+        for (int i = 0; i < FLUSHERS; i++)
+            if (all->flushers[i].sleeps) wake(&all->flushers[i]);
+    }
+    all->closing++;
+    while (is_flushed_for(all, producer) || (producer->flusher.joined && !all->producers && any_started(all))) {
+        uint32_t changes = atomic_load(&all->singleton.changes);
+        pthread_mutex_unlock(&all->singleton.lock);
+        ps_word_sleep(&all->singleton.changes, changes, PS_FOREVER);
+        pthread_mutex_lock(&all->singleton.lock);
+    }
+    all->closing--;
+    pthread_mutex_unlock(&all->singleton.lock);
 }

@@ -70,9 +70,18 @@ struct ps_transactions { /* in the ps_producer */
 };
 
 struct ps_flusher { /* of flusher.c */
-    _Atomic uint32_t word;    /* enum ps_flusher_state; the thread sleeps on it */
+    _Atomic uint32_t word;    /* enum ps_flusher_state */
     _Atomic uint64_t awaited; /* messages that callers have waited for, or wait for */
-    /* Of its thread: */
+    /* Under the lock of flusher.c: */
+    struct ps_producer *next; /* in the queue */
+    bool queued;
+    bool joined;              /* it has wanted a flush */
+    bool led;                 /* a thread that waits for results flushes */
+    bool ended;               /* it closes: it does not come into the queue again */
+    /* Of the thread that flushes: */
+    int64_t began_us;         /* when the first flush for the latest request began */
+    uint64_t requests;        /* how many had been sent then */
+    int ms;                   /* how long the next flush takes, if no other producer waits */
     uint64_t shared_from;     /* see flush_for */
     int64_t measured_us;      /* when the current measurement of asynchronous messages began */
     int64_t asynchronous;     /* how many there had been then */
@@ -194,12 +203,22 @@ static inline struct ps_producer *ps_delivery_producer(const struct ps_delivery 
     return delivery->chunk->batch->producer;
 }
 
-/* ---- flusher.c: the thread that flushes for callers that wait ------------------------------------------ */
+/* ---- flusher.c: the threads that flush for callers that wait ------------------------------------------- */
 
-enum ps_flusher_state { PS_FLUSHER_NONE, PS_FLUSHER_IDLE, PS_FLUSHER_WANTED, PS_FLUSHER_FLUSHING };
+enum ps_flusher_state { PS_FLUSHER_IDLE, PS_FLUSHER_WANTED, PS_FLUSHER_FLUSHING };
 
-void ps_flusher_await(struct ps_batch *batch);         /* a caller begins to wait for results; never blocks */
-void ps_flusher_end(struct ps_producer *producer);     /* closing thread: ends the flusher's thread within a flush */
+struct ps_lead { /* a thread that waits for results, and flushes for its producer */
+    struct ps_batch *batch;
+    const _Atomic bool *settled; /* NULL: it waits for the whole batch */
+    _Atomic bool interrupted;
+    bool again;                  /* messages are left that are not sent */
+};
+
+/* A caller begins to wait for results; never blocks. True: it shall lead, and then end to lead, before it sleeps. */
+bool ps_flusher_await(struct ps_batch *batch, bool can_lead);
+void ps_flusher_lead(struct ps_lead *lead); /* blocks for 1 to 10 ms, or until it is interrupted */
+void ps_flusher_lead_end(const struct ps_lead *lead);
+void ps_flusher_end(struct ps_producer *producer);     /* closing thread: no flush runs or comes afterwards; waits up to a flush */
 
 /* ---- space.c: the calls that wait for space in librdkafka's queue, first in, first out --------------- */
 

@@ -617,7 +617,7 @@ class RactorTest < PenstockTest
     "Penstock" => [:@monitor], "Penstock::ConnectionPool" => [:@lock], "Penstock::LogDispatcher" => %i[@lock @loggers],
     "Penstock::EventDispatcher" => %i[@lock @sources @workers], "Penstock::ExitReports" => [:@reporting],
     "Penstock::ProducerRegistry" => [:@all], "Penstock::Producer::IdleDisconnector" => %i[@changed @lock @watched],
-    "Penstock::Native::TokenRefresher" => %i[@lock @threads]
+    "Penstock::Native::TokenRefresher" => [:@thread]
   }.freeze
 
   LIB = Dir[File.expand_path("../../lib/**/*.rb", __dir__)].map { |file| File.read(file) }

@@ -49,6 +49,7 @@ RUBY_FUNC_EXPORTED void Init_penstock(void)
     penstock_admin_init();
     penstock_log_dispatcher_init();
     penstock_event_worker_init();
+    penstock_shared_thread_init();
     penstock_embedded_cluster_init();
     penstock_message_pack_init();
     penstock_exit_init();

@@ -7,6 +7,7 @@ require_relative "base/uncopyable"
 require_relative "base/requires_super"
 require_relative "base/signal_trap"
 require_relative "base/threads"
+require_relative "base/shared_thread"
 require_relative "base/seconds"
 require_relative "base/deadline"
 require_relative "base/suggestion"
@@ -14,6 +15,6 @@ require_relative "base/keywords"
 
 # Helpers that know nothing of Kafka.
 module Penstock
-  private_constant :Text, :AsJson, :Uncopyable, :RequiresSuper, :SignalTrap, :Threads, :Seconds, :Deadline, :Suggestion,
-                   :Keywords
+  private_constant :Text, :AsJson, :Uncopyable, :RequiresSuper, :SignalTrap, :Threads, :SharedThread, :Seconds, :Deadline,
+                   :Suggestion, :Keywords
 end

@@ -151,6 +151,74 @@ class StuckPartitionTest < ConsumerTestCase
     assert_equal %w[consumer.stuck_after unexpected], [type, error.message]
   end
 
+  def threads = Thread.list.select { |thread| thread.name == "penstock.stuck" }
+
+  def test_all_consumers_share_a_thread_which_ends_with_the_last
+    made = Array.new(20) { watched { |config| config.stuck_after = 3_000 } }
+    assert_equal 1, threads.size
+    checks = Queue.new
+    made.each { |one| one.define_singleton_method(:lag) { |*, **| checks << true && {} } }
+    eventually { checks.size >= 40 }
+    eventually(5, -> { "#{threads.size} threads" }) { threads.size == 1 }
+    made.pop(19).each(&:close)
+    assert_equal 1, threads.size
+    made.first.close
+    eventually { threads.empty? }
+  end
+
+  def test_a_consumer_whose_brokers_do_not_answer_does_not_delay_the_checks_of_others
+    stop = Queue.new
+    asked = Queue.new
+    3.times do
+      watched.define_singleton_method(:lag) do |partitions, **|
+        asked << stop.pop
+        partitions.transform_values { |list| list.to_h { |each| [each, 0] } }
+      end
+    end
+    eventually { stop.num_waiting == 3 }
+    one = watched
+    fill(%w[a])
+    take(one, 1)
+    one.define_singleton_method(:lag) { |partitions, **| partitions.transform_values { |list| list.to_h { |each| [each, 2] } } }
+    poll_until(one) { @told.size.positive? }
+    assert_equal [one.id, 0], [@told.pop[:consumer_id], asked.size]
+    stop.close
+    eventually { threads.size == 1 }
+  end
+
+  def test_a_fork_child_watches_its_own_consumers
+    watched
+    servers = @own.bootstrap_servers
+    @own.define_singleton_method(:bootstrap_servers) { servers } # the cluster itself is out of a child's reach
+    eventually { threads.size == 1 }
+    assert_equal 1, (in_child do
+      one = watched
+      asked = Queue.new
+      one.define_singleton_method(:lag) { |*, **| asked << true && {} }
+      eventually { asked.size.positive? }
+      threads.size.tap do
+        one.close
+        eventually { threads.empty? }
+      end
+    end)
+  end
+
+  def test_a_dropped_consumer_is_not_kept_by_its_watch
+    forget_one
+    eventually(10) do
+      GC.start
+      threads.empty?
+    end
+  end
+
+  def forget_one
+    Penstock::Consumer.new do |config|
+      config.kafka = { "bootstrap.servers": @own.bootstrap_servers }
+      config.stuck_after = AFTER
+    end.assign(@topic => [0])
+    sleep AFTER / 1000.0 # the thread has used it
+  end
+
   slow def test_its_thread_ends_with_the_consumer
     one = watched
     assert_includes Thread.list.map(&:name), "penstock.stuck"

@@ -116,6 +116,80 @@ class TokensTest < PenstockTest
     end
   end
 
+  # ---- threads ----
+
+  # Connects, which makes librdkafka ask for a token at once.
+  def connected(provider)
+    one = producer(servers: "127.0.0.1:1", log_level: 0, **OAUTH) do |config|
+      config.oauth.token_provider_listener = provider
+      config.logger = nil
+    end
+    one.tap { one.client.connect }
+  end
+
+  def accepting
+    Provider.new { |bearer| bearer.oauthbearer_set_token(token: OPAQUE, lifetime_ms: in_an_hour, principal_name: "me") }
+  end
+
+  def threads = Thread.list.select { |thread| thread.name == "penstock.tokens" }
+
+  def test_all_clients_share_a_thread_which_ends_with_the_last
+    provider = accepting
+    made = Array.new(20) { connected(provider) }
+    eventually { provider.calls.size == 20 }
+    eventually(5, -> { "#{threads.size} threads" }) { threads.size == 1 }
+    made.pop(19).each { |one| one.close(timeout: 0) }
+    assert_equal 1, threads.size
+    made.first.close(timeout: 0)
+    eventually { threads.empty? }
+  end
+
+  def test_a_provider_that_hangs_delays_no_other_clients_token
+    stop = Queue.new
+    hanging = Provider.new { stop.pop }
+    Array.new(3) { connected(hanging) }
+    eventually { hanging.calls.size == 3 }
+    provider = accepting
+    start = now
+    connected(provider)
+    eventually { provider.calls.size == 1 }
+    assert_operator now - start, :<, Slowness.factor * 1.0
+    stop.close
+    eventually { threads.size == 1 }
+  end
+
+  # librdkafka asks again 10 s after a failure.
+  slow def test_a_client_whose_provider_has_failed_or_ended_the_thread_gets_its_next_token
+    providers = [-> { raise "not yet" }, -> { Thread.exit }].map do |fails|
+      provider = Provider.new do |bearer|
+        fails.call if provider.calls.size == 1
+        bearer.oauthbearer_set_token(token: OPAQUE, lifetime_ms: in_an_hour, principal_name: "me")
+      end
+      connected(provider)
+      provider
+    end
+    providers.each { |provider| eventually(20) { provider.calls.size == 2 } }
+    eventually { threads.size == 1 }
+  end
+
+  def test_a_fork_child_asks_for_tokens_of_its_own_clients
+    provider = accepting
+    one = connected(provider)
+    eventually { provider.calls.size == 1 }
+    in_the_child = in_child do
+      connected(provider)
+      eventually { provider.calls.size == 2 }
+      own = threads.size
+      one.client.connect
+      eventually { provider.calls.size == 3 }
+      @producers.each { |each| each.close(timeout: 0) }
+      eventually { threads.empty? }
+      own
+    end
+    assert_equal 1, in_the_child
+    assert_equal 1, threads.size
+  end
+
   # ---- places where tokens must not appear ----
 
   # What quotes the token, and how the provider gets it.

@@ -578,6 +578,27 @@ class RactorTest < PenstockTest
     RUBY
   end
 
+  slow def test_the_consumers_of_a_ractor_share_a_thread_that_watches_for_stuck_partitions
+    name = topic(partitions: 1, on: embedded_cluster)
+    assert_equal [1, 0], ractors(<<~RUBY)
+      watching = Ractor.new("#{embedded_cluster.bootstrap_servers}", "#{name}") do |servers, topic|
+        made = Array.new(3) do
+          Penstock::Consumer.new do |config|
+            config.kafka = { "bootstrap.servers": servers }
+            config.stuck_after = 2_000 # a check every 500 ms
+          end.assign(topic => { 0 => 0 })
+        end
+        threads = -> { Thread.list.count { |thread| thread.name == "penstock.stuck" } }
+        sleep 0.7
+        sleep 0.01 until (shared = threads.call) <= 1
+        made.each(&:close)
+        sleep 0.01 until threads.call.zero?
+        [shared, threads.call]
+      end
+      value_of(watching)
+    RUBY
+  end
+
   def test_a_ractors_consumer_reads_a_message_with_damaged_headers
     name = topic(partitions: 1, on: embedded_cluster)
     records = [RawRecords.headers, "\xFF", RawRecords.headers].map.with_index { |headers, i| RawRecords.record(i, headers) }
@@ -617,7 +638,7 @@ class RactorTest < PenstockTest
     "Penstock" => [:@monitor], "Penstock::ConnectionPool" => [:@lock], "Penstock::LogDispatcher" => %i[@lock @loggers],
     "Penstock::EventDispatcher" => %i[@lock @sources @workers], "Penstock::ExitReports" => [:@reporting],
     "Penstock::ProducerRegistry" => [:@all], "Penstock::Producer::IdleDisconnector" => %i[@changed @lock @watched],
-    "Penstock::Native::TokenRefresher" => %i[@lock @threads]
+    "Penstock::Native::TokenRefresher" => [:@thread]
   }.freeze
 
   LIB = Dir[File.expand_path("../../lib/**/*.rb", __dir__)].map { |file| File.read(file) }

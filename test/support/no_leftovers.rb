@@ -6,7 +6,7 @@ module NoLeftovers
   # seconds after its Ruby thread has ended. Thread.list decides about those.
   RUBYS = %w[
     penstock.app penstock.worker penstock.offset penstock.dispat penstock.closin penstock.idle penstock.events penstock.statis
-    penstock.statsd penstock.ractor penstock.tokens
+    penstock.statsd penstock.ractor penstock.tokens penstock.stuck
   ].freeze
 
   def setup

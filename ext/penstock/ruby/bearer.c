@@ -1,6 +1,6 @@
 /*
- * Penstock::Native::Bearer: supplies OAUTHBEARER tokens to a producing client or a consumer. A Ruby thread (token_refresher.rb)
- * waits here until librdkafka wants a token, and sets it. librdkafka wants one when it opens and before each token expires.
+ * Penstock::Native::Bearer: supplies OAUTHBEARER tokens to a client. A Ruby thread (token_refresher.rb) asks here whether
+ * librdkafka wants a token, and sets it. librdkafka wants one when it opens and before each token expires.
  *
  * A Bearer keeps the native client, not the Ruby object, so the GC can free a Producer or Consumer that the program discards.
  */
@@ -58,16 +58,12 @@ static struct ps_client *bearer_opened(VALUE self)
     return bearer_open(self); /* a trap may have forked */
 }
 
-/* await: waits without the GVL until a token is wanted, and returns true. nil: the client is closed. */
-static VALUE bearer_await(VALUE self)
+/* wanted?: whether librdkafka has asked for a token since the last call. nil: the client is closed. */
+static VALUE bearer_wanted_p(VALUE self)
 {
-    for (;;) {
-        struct ps_client *client = bearer_open(self); /* a trap may have forked */
-        uint32_t heard = atomic_load(&client->tokens.bell.rings);
-        if (ps_tokens_wanted(client)) return Qtrue;
-        if (atomic_load(&client->state) == PS_CLOSED) return Qnil;
-        penstock_wait_bell(&client->tokens.bell, heard, PS_FOREVER);
-    }
+    struct ps_client *client = bearer_open(self);
+    if (ps_tokens_wanted(client)) return Qtrue;
+    return atomic_load(&client->state) == PS_CLOSED ? Qnil : Qfalse;
 }
 
 /* set_token(token, expires at ms since the epoch, principal, [name, value, ...]): nil, or the problem's text. */
@@ -138,7 +134,7 @@ void penstock_bearer_init(void)
     bearer_class = rb_const_get(penstock_native, rb_intern("Bearer"));
     rb_gc_register_mark_object(bearer_class); /* M:gc_bearer_class */
     rb_undef_alloc_func(bearer_class);
-    rb_define_method(bearer_class, "await", bearer_await, 0);
+    rb_define_method(bearer_class, "wanted?", bearer_wanted_p, 0);
     rb_define_private_method(bearer_class, "set_token", bearer_set_token, 4);
     rb_define_private_method(bearer_class, "set_failure", bearer_set_failure, 1);
 }

@@ -48,7 +48,7 @@ static VALUE worker_apart(VALUE self)
     return rb_yield(Qnil);
 }
 
-static __attribute__((noinline)) void wipe_the_stack_below(void)
+__attribute__((noinline)) void penstock_wipe_the_stack_below(void)
 {
     char stale[STALE_BYTES];
     memset(stale, 0, sizeof(stale));
@@ -72,7 +72,7 @@ static void *next_nogvl(void *arg)
 static VALUE worker_next(VALUE self, VALUE timeout_ms)
 {
     struct next next = { .dispatcher = worker_get(self), .deadline_us = ps_deadline_us(NUM2LL(timeout_ms)) };
-    wipe_the_stack_below();
+    penstock_wipe_the_stack_below();
     penstock_sleep(next_nogvl, &next, ps_dispatcher_interrupt, next.dispatcher);
     RB_GC_GUARD(self);
     return next.found ? Qtrue : Qfalse;

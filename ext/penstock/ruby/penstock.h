@@ -461,11 +461,13 @@ void penstock_producer_init(void);
 void penstock_produce_methods_init(VALUE client_class);
 void penstock_metadata_methods_init(VALUE client_class);
 
-/* ---- embedded_cluster.c, log_dispatcher.c, event_worker.c --------------------------------------------- */
+/* ---- embedded_cluster.c, log_dispatcher.c, event_worker.c, shared_thread.c ------------------------------ */
 
 void penstock_embedded_cluster_init(void);
 void penstock_log_dispatcher_init(void);
 void penstock_event_worker_init(void);
+void penstock_shared_thread_init(void);
+void penstock_wipe_the_stack_below(void); /* for a thread that waits long, and must keep nothing alive meanwhile */
 
 /* ---- bearer.c ---------------------------------------------------------------------------------------- */
 

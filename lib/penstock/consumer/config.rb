@@ -119,8 +119,8 @@ module Penstock
     # ---- Watching ----
 
     # After how long a partition counts as stuck: it is assigned and not paused, has more messages, and none arrives. The event
-    # "partition.stuck" is published then. A thread of Ruby asks the brokers for the ends of partitions from which nothing
-    # came.
+    # "partition.stuck" is published then. A thread of Ruby, which all consumers share, asks the brokers for the ends of
+    # partitions from which nothing came.
     # @return [Integer, nil]
     setting :stuck_after, milliseconds(1.., none: "partitions are not watched")
     # Whether librdkafka is made to fetch a stuck partition anew, with a seek to the position that it has. Requires

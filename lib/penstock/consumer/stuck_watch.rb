@@ -1,13 +1,11 @@
 # frozen_string_literal: true
 
-require "weakref"
-
 module Penstock
-  # Looks for partitions from which nothing comes although they have messages ({ConsumerConfig#stuck_after}). It has a thread of
-  # its own, since it asks brokers, and the thread that polls must not wait for that. librdkafka has had defects of this kind (its
-  # issues 2933 and 3437, for example).
+  # Looks for partitions from which nothing comes although they have messages ({ConsumerConfig#stuck_after}). It asks brokers, and
+  # the thread that polls must not wait for that: it is a task of a {SharedThread}, which all consumers of a Ractor share.
+  # librdkafka has had defects of this kind (its issues 2933 and 3437, for example).
   #
-  # The thread refers to the consumer only weakly, so that a consumer without references is closed.
+  # It refers to the consumer only weakly, so that a consumer without references is closed.
   # @api private
   class StuckWatch
     include AsJson
@@ -15,45 +13,54 @@ module Penstock
     CHECKS = 4 # in the time after which a partition is stuck
     LONGEST_PAUSE = 10 # seconds
     TIMEOUT = 5 # seconds for an answer of the brokers
-    private_constant :CHECKS, :LONGEST_PAUSE, :TIMEOUT
+    PATIENCE = 0.2 # seconds: an idle partition's leader may answer after `fetch.wait.max.ms` only, so some checks overlap
+    KEY = :__penstock_stuck__
+    private_constant :CHECKS, :LONGEST_PAUSE, :TIMEOUT, :PATIENCE, :KEY
+
+    # The modules of the main Ractor are out of reach of others.
+    def self.thread = Ractor.current[KEY] ||= SharedThread.new("penstock.stuck", PATIENCE)
+    thread # not by two threads at once
 
     # @param consumer [Consumer]
     def initialize(consumer)
-      @consumer = WeakRef.new(consumer)
+      @consumer = ObjectSpace::WeakMap.new # by the watch itself; a WeakRef has class variables, which other Ractors cannot read
+      @consumer[self] = consumer
       @after = consumer.config.stuck_after / 1000.0
       @restart = consumer.config.restart_stuck
       @seen = {} # position, since when it has had messages, and #waits?'s number of messages, by topic and partition
-      @lock = Mutex.new
-      @thread = nil
+      @thread = self.class.thread
+      @check_at = nil
       @stopped = false
     end
 
     # Called when partitions may be assigned.
     def start
-      @lock.synchronize do
-        @thread = Threads.start("penstock.stuck") { run } unless @thread&.alive? # a fork child inherits a dead one
-      end
+      @check_at ||= next_check
+      @thread.add(self, self)
     end
 
     # Called when the consumer closes, perhaps in a signal trap.
     def stop
       @stopped = true
-      thread = @thread
-      thread.wakeup if thread&.alive?
-    rescue ThreadError
-      nil # it has just ended
+      SharedThread.changed
+    end
+
+    # @return [Float, nil] see {SharedThread}
+    def due_at = @stopped || !@consumer.key?(self) ? nil : @check_at
+
+    # The task of the {SharedThread}.
+    def call
+      consumer = @consumer[self]
+      check(consumer) if consumer && !@stopped
+    rescue ConsumerClosedError, ForkedError
+      @stopped = true # the consumer is gone
+    ensure
+      @check_at = next_check
     end
 
     private
 
-    def run
-      until @stopped
-        sleep [@after / CHECKS, LONGEST_PAUSE].min
-        check(@consumer.__getobj__) unless @stopped
-      end
-    rescue WeakRef::RefError, ConsumerClosedError, ForkedError
-      nil # the consumer is gone
-    end
+    def next_check = now + [@after / CHECKS, LONGEST_PAUSE].min
 
     def check(consumer)
       silent = silent_partitions(consumer)
@@ -64,7 +71,7 @@ module Penstock
     rescue ConsumeError, ConnectionError, ConfigurationInvalidError => e
       raise if e.is_a?(ConsumerClosedError)
       # The brokers do not answer: other events say so, and the next check asks again.
-    rescue WeakRef::RefError, ForkedError
+    rescue ForkedError
       raise
     rescue StandardError => e # a defect of Penstock; the next check may work
       consumer.__send__(:notifier).error("consumer.stuck_after", e)

@@ -4,7 +4,8 @@ module Penstock
   module Native
     # Receives the tokens of a client that logs in with OAUTHBEARER: `event[:bearer]` for a token provider, see {OAuth}. Any
     # thread may use it, also after `on_oauthbearer_token_refresh` has returned.
-    # @!method await
+    # @!method wanted?
+    #   @return [Boolean, nil] whether librdkafka has asked for a token since the last call; nil: the client is closed
     class Bearer
       include AsJson
 

@@ -4,45 +4,48 @@ require "weakref"
 
 module Penstock
   module Native
-    # The Ruby threads that ask token providers for tokens: one for each connected client with a provider, so
-    # that a slow provider delays no other. It asks before the first connection, which needs a token, and again before each
-    # token expires.
+    # Asks a client's token provider for tokens: before the first connection, which needs a token, and again before each token
+    # expires. All clients share a {SharedThread}, so a provider that is slow delays no other client's tokens.
     # @api private
     class TokenRefresher
       # The type of "error.occurred" when a token provider raises.
       EVENT_TYPE = "callbacks.oauthbearer_token_refresh.error"
 
-      @lock = Mutex.new
-      @threads = {} # by the address of a client
-      @pid = nil
-
-      class << self
-        # @param address [Integer] of the client, unique in this process
-        def attach(address, refresher, bearer)
-          @lock.synchronize do
-            @threads = {} unless @pid == Process.pid
-            @pid = Process.pid
-            @threads[address] ||= Threads.start("penstock.tokens") { run(address, refresher, bearer) }
-          end
+      # The task of one client: it is due when librdkafka wants a token.
+      class Task
+        def initialize(refresher, bearer)
+          @refresher = refresher
+          @bearer = bearer
+          @wanted_at = nil
         end
 
-        private
+        # @return [Float, nil] see {SharedThread}
+        def due_at
+          return @wanted_at if @wanted_at
 
-        def run(address, refresher, bearer)
-          refresher.refresh(bearer) while bearer.await
-          finished = true
+          wanted = @bearer.wanted?
+          return wanted.nil? ? nil : SharedThread::FOREVER unless wanted
+
+          @wanted_at = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        rescue ForkedError
+          nil # a signal trap has forked while the client opened
+        end
+
+        def call
+          @refresher.refresh(@bearer)
         ensure
-          @lock.synchronize { @threads.delete(address) }
-          restart(address, refresher, bearer) unless finished
-        end
-
-        # Called when the provider has ended the thread: the client still needs its next token.
-        def restart(...)
-          attach(...)
-        rescue ThreadError
-          nil # the process is ending
+          @wanted_at = nil
         end
       end
+      private_constant :Task
+
+      PATIENCE = 0.05 # seconds: a provider that has its token at hand is back, and clients hardly notice one that hangs
+      private_constant :PATIENCE
+
+      @thread = SharedThread.new("penstock.tokens", PATIENCE)
+
+      # @param address [Integer] of the client, unique in this process
+      def self.attach(address, refresher, bearer) = @thread.add(address, Task.new(refresher, bearer))
 
       # @param owner [Producer, Consumer, Admin]
       # @param key [:producer_id, :consumer_id, :admin_id] the key of its id in events

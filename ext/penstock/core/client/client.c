@@ -206,7 +206,7 @@ int ps_client_open(struct ps_client *client, char *errstr, size_t errstr_size)
     ps_word_wake(&client->opening);
     /* Threads that found the client not open look again: librdkafka may have asked for a token, or a thread may have set
      * credentials, while it was opening. */
-    ps_bell_ring(&client->tokens.bell);
+    ps_tokens_ring(client);
     if (result == 0 && client->kind->changed) client->kind->changed(client);
     if (abandoned) ps_client_abandon(client);
     return result;
@@ -333,7 +333,7 @@ bool ps_client_log_error(struct ps_client *client, int level, rd_kafka_resp_err_
 static void client_closed(struct ps_client *client)
 {
     atomic_store(&client->state, PS_CLOSED);
-    ps_bell_ring(&client->tokens.bell);
+    ps_tokens_ring(client);
     if (client->kind->changed) client->kind->changed(client);
     ps_log_end(&client->log);
     if (client->settings->logs_to_mailbox) ps_mailbox_post(client->address, PS_MAIL_LAST, "");

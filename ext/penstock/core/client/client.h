@@ -63,7 +63,7 @@ struct ps_rejection { /* in the ps_client */
 };
 
 struct ps_tokens { /* in the ps_client */
-    struct ps_bell bell;     /* rung when librdkafka wants a token, and when it never will again */
+    struct ps_bell bell;     /* rung when the client has opened, and when it has closed */
     rd_kafka_queue_t *queue; /* where librdkafka asks for tokens; NULL: it does not */
     _Atomic bool shut;
 };
@@ -209,6 +209,7 @@ void ps_rejection_purges(struct ps_rejection *rejection, enum ps_rejected kind);
 void ps_tokens_enable(rd_kafka_conf_t *conf, bool provided);      /* before rd_kafka_new */
 void ps_tokens_begin(struct ps_tokens *tokens, rd_kafka_t *rk);   /* after rd_kafka_new; the opening thread rings afterwards */
 bool ps_tokens_wanted(struct ps_client *client);                      /* since the last call; never blocks */
+void ps_tokens_ring(struct ps_client *client);                    /* the client has opened, or has closed */
 /* Like ps_client_enter, but also allowed while the client closes, as it may still log in. NULL: not open. Otherwise call
  * ps_client_exit_long. */
 rd_kafka_t *ps_tokens_enter(struct ps_client *client);

@@ -13,10 +13,17 @@ void ps_tokens_enable(rd_kafka_conf_t *conf, bool provided)
     if (provided) rd_kafka_conf_enable_sasl_queue(conf, 1);
 }
 
+static void token_wanted_cb(rd_kafka_t *rk, void *unused)
+{
+    (void)rk;
+    (void)unused;
+    ps_tasks_changed();
+}
+
 void ps_tokens_begin(struct ps_tokens *tokens, rd_kafka_t *rk)
 {
     tokens->queue = rd_kafka_queue_get_sasl(rk);
-    if (tokens->queue) rd_kafka_queue_cb_event_enable(tokens->queue, ps_bell_ring_cb, &tokens->bell);
+    if (tokens->queue) rd_kafka_queue_cb_event_enable(tokens->queue, token_wanted_cb, NULL);
 }
 
 /* One of the long calls: closing does not wait for them before it leaves the group, as leaving may need a login. */
@@ -45,6 +52,12 @@ bool ps_tokens_wanted(struct ps_client *client)
     }
     ps_client_exit_long(client);
     return wanted;
+}
+
+void ps_tokens_ring(struct ps_client *client)
+{
+    ps_bell_ring(&client->tokens.bell);
+    if (client->settings->token_provider) ps_tasks_changed();
 }
 
 void ps_tokens_shut(struct ps_tokens *tokens)

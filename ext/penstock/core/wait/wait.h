@@ -1,4 +1,5 @@
-/* core/wait: how threads and fibers wait: completions, a scheduler's fibers, bells, jobs on threads of their own. */
+/* core/wait: how threads and fibers wait: completions, a scheduler's fibers, bells, tasks of shared threads, jobs on threads
+ * of their own. */
 #ifndef PENSTOCK_WAIT_H
 #define PENSTOCK_WAIT_H
 
@@ -103,6 +104,13 @@ void ps_bell_leave(struct ps_bell *bell);                    /* afterwards no th
 struct ps_bell_member *ps_bell_set_take(struct ps_bell_set *set);
 struct ps_bell_member *ps_bell_member_taken(struct ps_bell_member *member); /* from now on it may be pushed; returns the next */
 void ps_bell_member_unref(struct ps_bell_member *member);    /* frees it with the last reference */
+
+/* ---- tasks.c: wakes Ruby threads that many clients share --------------------------------------------- */
+
+uint32_t ps_tasks_changes(void);
+void ps_tasks_changed(void); /* a task may be due, or over. Any thread, librdkafka's too */
+void ps_tasks_interrupt(void *unused); /* ends the waits, which then look again */
+void ps_tasks_await(uint32_t seen, int64_t deadline_us); /* until ps_tasks_changes() differs; may return early */
 
 /* ---- job.c: a blocking librdkafka call on a native thread of its own ------------------------------ */
 

@@ -1016,6 +1016,8 @@ static void *listen_to_events(void *unused)
         /* After the last publisher the other dispatcher may take the last events, so do not wait long. */
         int64_t patience_us = atomic_load(&publishers) ? PATIENCE_US : 2000;
         if (!ps_dispatcher_next(me, ps_now_us() + patience_us)) continue;
+        if (random_below(32) == 0) usleep(random_below(9000)); /* as if another thread had the GVL */
+        ps_dispatcher_run(me);
         int queue = atomic_load(&me->events) == event_queues[1].events;
         if (random_below(32) == 0) usleep(random_below(6000)); /* so that other dispatchers take over */
         for (int i = random_below(20); i >= 0; i--) take_one_event(queue);

@@ -154,6 +154,8 @@ static void *dispatch(void *slot)
         int queue = queue_of(events);
         if (atomic_exchange(&queues[queue].served, true)) die("a queue that two dispatchers serve");
         queues[queue].turns++;
+        if (rand_r(&seed) % 50 == 0) usleep(rand_r(&seed) % 8000); /* as if another thread had the GVL */
+        ps_dispatcher_run(dispatcher);
         if (rand_r(&seed) % 50 == 0) usleep(rand_r(&seed) % 8000);
         publish_some(events);
         atomic_store(&queues[queue].served, false);

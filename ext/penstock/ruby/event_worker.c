@@ -74,6 +74,7 @@ static VALUE worker_next(VALUE self, VALUE timeout_ms)
     struct next next = { .dispatcher = worker_get(self), .deadline_us = ps_deadline_us(NUM2LL(timeout_ms)) };
     penstock_wipe_the_stack_below();
     penstock_sleep(next_nogvl, &next, ps_dispatcher_interrupt, next.dispatcher);
+    if (next.found) ps_dispatcher_run(next.dispatcher);
     RB_GC_GUARD(self);
     return next.found ? Qtrue : Qfalse;
 }

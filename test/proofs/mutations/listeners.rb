@@ -28,3 +28,8 @@ Mutation.area("listeners", test: "test/instrumentation/listeners_test.rb") do
           sub: { " && !events->served" => "" },
           only: "test_a_producers_events_are_published_one_at_a_time_in_order_by_any_thread", runs: 3
 end
+
+Mutation.area("few threads", test: "test/process/few_threads_test.rb") do
+  without :patient_without_the_gvl, "no other thread takes over from one that waits for the GVL",
+          sub: { "if (dispatch->latest->runs) " => "" }, only: "test_threads_of_many_busy_clients"
+end

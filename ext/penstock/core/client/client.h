@@ -389,12 +389,14 @@ uint32_t ps_events_labels(struct ps_events *events); /* how many labels are kept
 struct ps_dispatcher { /* a thread that runs listeners; zeroed at first */
     _Atomic(struct ps_events *) events; /* the producer whose events it serves until its turn ends; NULL: none */
     _Atomic bool interrupted;
+    bool runs; /* in its latest turn; under the lock of dispatch.c */
 };
 
 void ps_dispatch(struct ps_events *events);      /* it has events for listeners */
 bool ps_dispatch_busy(struct ps_events *events); /* events are queued or being served */
 /* Ends its turn and waits for the next. False: no turn before the deadline, or interrupted, perhaps before the call. */
 bool ps_dispatcher_next(struct ps_dispatcher *dispatcher, int64_t deadline_us);
+void ps_dispatcher_run(struct ps_dispatcher *dispatcher); /* its turn runs now: it has the GVL */
 /* Its turn, if it has one; more: there may be events even if the queue is empty. */
 void ps_dispatcher_end(struct ps_dispatcher *dispatcher, bool more);
 void ps_dispatcher_interrupt(void *dispatcher);                      /* async-signal-safe */

@@ -5,7 +5,8 @@
  * One dispatcher at a time serves a producer's events, so they stay in order. The dispatcher that began the latest turn gets
  * PATIENCE_US to end it and take the next turn too; other dispatchers wait that long. So one thread does all the work while
  * listeners are quick. A slow listener delays only its own producer: after PATIENCE_US another dispatcher serves the other
- * producers.
+ * producers. The time begins when the dispatcher has the GVL. In a busy program it may wait long for that, and so would another
+ * dispatcher, which would make the number of threads grow.
  *
  * No wake-up is lost. While a dispatcher has time left from its PATIENCE_US, the sleeping ones wake up at its end and look at
  * the queue, so new events need not wake them. At any other time, new events wake them all. Those that find no work sleep
@@ -20,7 +21,7 @@ struct dispatch {
     struct ps_singleton singleton; /* dispatchers sleep on its `changes` */
     struct ps_events *first, **last; /* producers with events that no dispatcher serves; first in, first out */
     const struct ps_dispatcher *latest; /* began the latest turn, and has not ended it; NULL: it has */
-    int64_t turn_ends_us; /* when the PATIENCE_US of that turn are over */
+    int64_t turn_ends_us; /* when the PATIENCE_US of that turn are over, or, before it runs, when to look again */
 };
 
 static void dispatch_init(void *made)
@@ -37,9 +38,13 @@ static struct dispatch *dispatch_get(void)
 }
 
 /* With the lock held. */
-static bool expected_back(const struct dispatch *dispatch, int64_t now)
+static bool expected_back(struct dispatch *dispatch, int64_t now)
 {
-    return dispatch->latest && now < dispatch->turn_ends_us;
+    if (!dispatch->latest) return false;
+    if (now < dispatch->turn_ends_us) return true;
+    if (dispatch->latest->runs) return false; /* M:patient_without_the_gvl */
+    dispatch->turn_ends_us = now + PATIENCE_US;
+    return true;
 }
 
 /* With the lock held. */
@@ -100,6 +105,7 @@ static bool begin_turn(struct dispatch *dispatch, struct ps_dispatcher *dispatch
     events->ready = false;
     events->served = true;
     atomic_store(&dispatcher->events, events);
+    dispatcher->runs = false;
     dispatch->latest = dispatcher;
     dispatch->turn_ends_us = now + PATIENCE_US;
     return true;
@@ -123,6 +129,15 @@ bool ps_dispatcher_next(struct ps_dispatcher *dispatcher, int64_t deadline_us)
     }
     pthread_mutex_unlock(&dispatch->singleton.lock);
     return atomic_load(&dispatcher->events);
+}
+
+void ps_dispatcher_run(struct ps_dispatcher *dispatcher)
+{
+    struct dispatch *dispatch = dispatch_get();
+    pthread_mutex_lock(&dispatch->singleton.lock);
+    dispatcher->runs = true;
+    if (dispatch->latest == dispatcher) dispatch->turn_ends_us = ps_now_us() + PATIENCE_US;
+    pthread_mutex_unlock(&dispatch->singleton.lock);
 }
 
 void ps_dispatcher_end(struct ps_dispatcher *dispatcher, bool more)

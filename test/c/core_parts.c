@@ -1257,6 +1257,165 @@ static void open_part(void)
     await_empty_registry();
 }
 
+/* ---- commits: the committer forgets no consumer, while they begin and end to have commits, open and close ---- */
+
+enum { COMMITTING = 6 };
+
+static struct committing {
+    pthread_rwlock_t used; /* written: no other thread calls anything of the consumer */
+    pthread_mutex_t lock;
+    struct ps_consumer *consumer;
+} committing[COMMITTING];
+
+static struct ps_consumer *new_committing(void)
+{
+    static _Atomic unsigned made;
+    unsigned count = made++;
+    char id[32], errstr[512];
+    snprintf(id, sizeof(id), "commits-%u", count);
+    rd_kafka_conf_t *conf = conf_for(bootstraps, NULL);
+    set(conf, "group.id", id);
+    set(conf, "enable.auto.commit", "false");
+    set(conf, "socket.timeout.ms", "1000");
+    set(conf, "session.timeout.ms", "2000");
+    rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_REBALANCE | RD_KAFKA_EVENT_OFFSET_COMMIT | RD_KAFKA_EVENT_ERROR);
+    struct ps_consumer_settings settings = consumer_settings;
+    settings.grouped = true;
+    settings.commit_every_us = 2000;
+    struct ps_consumer *consumer = ps_consumer_new(conf, id, &settings);
+    if (ps_client_open(&consumer->client, errstr, sizeof(errstr)) < 0) die(errstr);
+    return consumer;
+}
+
+static rd_kafka_topic_partition_list_t *places_to_commit(void)
+{
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
+    rd_kafka_topic_partition_list_add(list, "commits", random_below(3))->offset = random_below(1000);
+    return list;
+}
+
+static void take_commit_turn(struct ps_consumer *consumer)
+{
+    struct ps_commit_turn turn = { .yields = random_below(2) };
+    ps_commit_turn_join(consumer, &turn);
+    for (int i = random_below(20); i > 0 && !ps_commit_turn_has_come(consumer, &turn); i--) usleep(random_below(500));
+    ps_commit_turn_leave(consumer, &turn);
+}
+
+/* As the callbacks of joining.c, and the thread that answers rebalances. */
+static void join_somehow(struct ps_consumer *consumer)
+{
+    bool lost;
+    atomic_store(&consumer->counts.assigned, 1);
+    atomic_store(&consumer->joining_until_us, random_below(2) ? PS_FOREVER : ps_now_us() + random_below(5000));
+    ps_committer_joining_changed(&consumer->async_commits.work);
+    if (random_below(2)) ps_consumer_commit_async(consumer, places_to_commit(), 0, &lost);
+    usleep(random_below(2000));
+    if (random_below(2)) atomic_store(&consumer->joining_until_us, random_below(2) ? 0 : ps_now_us() + random_below(5000));
+    else atomic_store(&consumer->counts.assigned, 0);
+    ps_committer_joining_changed(&consumer->async_commits.work);
+}
+
+static void revoke_places(struct ps_consumer *consumer)
+{
+    rd_kafka_topic_partition_list_t *list = places_to_commit();
+    if (ps_client_enter(&consumer->client)) {
+        ps_async_commits_revoked(consumer, list);
+        ps_client_exit(&consumer->client);
+    }
+    rd_kafka_topic_partition_list_destroy(list);
+}
+
+/* No commit, turn or timer is left: the committer has ended the consumer's work. */
+static void await_end_of_commits(struct ps_consumer *consumer)
+{
+    struct ps_async_commits *commits = &consumer->async_commits;
+    int64_t deadline_us = ps_now_us() + PATIENCE_US;
+    for (bool ended = false; !ended;) {
+        pthread_mutex_lock(&commits->lock);
+        ended = !commits->answers;
+        pthread_mutex_unlock(&commits->lock);
+        if (ended) return;
+        if (ps_now_us() > deadline_us) die("a commit that the committer has forgotten");
+        usleep(1000);
+    }
+}
+
+static void end_consumer(struct ps_consumer *consumer, int timeout_ms)
+{
+    struct ps_job *closing = ps_client_close(&consumer->client, timeout_ms, NULL);
+    if (closing) {
+        await_job(closing, "a close with commits");
+        ps_job_unref(closing);
+    }
+    if (atomic_load(&consumer->client.long_calls) > 0) die("a commit that never left");
+    await_end_of_commits(consumer);
+    ps_client_abandon(&consumer->client);
+}
+
+static void replace(struct committing *place)
+{
+    struct ps_consumer *fresh = new_committing();
+    pthread_mutex_lock(&place->lock);
+    struct ps_consumer *old = place->consumer;
+    place->consumer = fresh;
+    pthread_mutex_unlock(&place->lock);
+    end_consumer(old, random_below(300));
+}
+
+static void *commit_and_close(void *unused)
+{
+    (void)unused;
+    while (!time_is_up()) {
+        struct committing *place = &committing[random_below(COMMITTING)];
+        int what = random_below(1000);
+        bool lost;
+        if (what < 50) { /* nothing rings the committer but answers and times */
+            pthread_rwlock_wrlock(&place->used);
+            await_end_of_commits(place->consumer);
+            pthread_rwlock_unlock(&place->used);
+            continue;
+        }
+        pthread_rwlock_rdlock(&place->used);
+        pthread_mutex_lock(&place->lock);
+        struct ps_consumer *consumer = place->consumer;
+        ps_client_retain(&consumer->client);
+        pthread_mutex_unlock(&place->lock);
+        if (what < 51) replace(place);
+        else if (what < 250) take_commit_turn(consumer);
+        else if (what < 450) join_somehow(consumer);
+        else if (what < 475) revoke_places(consumer);
+        else if (what < 550) ps_async_commits_stored(consumer);
+        else rounds += ps_consumer_commit_async(consumer, places_to_commit(), 0, &lost) == 0;
+        ps_client_unref(&consumer->client);
+        pthread_rwlock_unlock(&place->used);
+    }
+    return NULL;
+}
+
+static void commits_part(void)
+{
+    static void *(*const bodies[])(void *) = { commit_and_close, commit_and_close, commit_and_close, commit_and_close };
+    for (int i = 0; i < COMMITTING; i++) {
+        pthread_mutex_init(&committing[i].lock, NULL);
+        pthread_rwlock_init(&committing[i].used, NULL);
+        committing[i].consumer = new_committing();
+        bool lost;
+        ps_consumer_commit_async(committing[i].consumer, places_to_commit(), 0, &lost);
+    }
+    for (int i = 0; i < COMMITTING; i++) await_end_of_commits(committing[i].consumer);
+    begin(); /* they know their coordinators */
+    run_threads(4, bodies, NULL);
+    for (int i = 0; i < COMMITTING; i++) {
+        struct ps_consumer *consumer = committing[i].consumer;
+        await_end_of_commits(consumer);
+        end_consumer(consumer, 300);
+        pthread_mutex_destroy(&committing[i].lock);
+        pthread_rwlock_destroy(&committing[i].used);
+    }
+    await_empty_registry();
+}
+
 /* ---- slot: a handle that requests a client gets a usable one or an answer, while handles and answering threads start and end
  * ---- */
 
@@ -2037,7 +2196,8 @@ static const struct part {
     { "wakeup", wakeup_part }, { "completion", completion_part }, { "bell", bell_part },
     { "bells", bells_part },   { "mailbox", mailbox_part },
     { "ready", ready_part },   { "watch", watch_part },           { "events", events_part },   { "rejected", rejected_part },
-    { "open", open_part },     { "slot", slot_part },             { "chunks", chunks_part },   { "text", text_part },
+    { "open", open_part },     { "commits", commits_part },       { "slot", slot_part },       { "chunks", chunks_part },
+    { "text", text_part },
     { "redaction", redaction_part }, { "space", space_part },
     { "admin", admin_part },
     { "ledger", ledger_part }, { "fetched", fetched_part }, { "blocks", blocks_part },
@@ -2057,6 +2217,7 @@ int main(int argc, char **argv)
     rd_kafka_t *rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf_for("127.0.0.1:1", NULL), NULL, 0);
     rd_kafka_mock_cluster_t *cluster = rd_kafka_mock_cluster_new(rk, 1);
     snprintf(bootstraps, sizeof(bootstraps), "%s", rd_kafka_mock_cluster_bootstraps(cluster));
+    rd_kafka_mock_topic_create(cluster, "commits", 3, 1); /* librdkafka repeats commits of unknown topics for half a second */
     poller = ps_poller_new(1);
     other_poller = ps_poller_new(2);
 

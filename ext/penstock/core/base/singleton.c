@@ -1,5 +1,6 @@
 /*
- * Objects that each process has one of: the list of open clients, the mailbox of log lines, the dispatch queue of events.
+ * Objects that each process has one of: the list of open clients, the mailbox of log lines, the dispatch queue of events,
+ * the committer.
  *
  * Each process makes its own at the first use. A fork child does not touch its parent's: a thread that does not exist in the
  * child may have left it half changed and locked. None is ever freed, as another thread may just have found it.

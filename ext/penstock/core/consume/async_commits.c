@@ -1,8 +1,8 @@
 /*
  * Commits that no caller waits for: Consumer#commit with async: true, and what is processed, every auto.commit.interval.ms. At
  * most one request is on its way. Offsets that come meanwhile wait. A later one replaces an earlier one of its partition, and the
- * next request has all of them. The thread of a job sends the requests and receives the answers; it ends when nothing is left.
- * The polling thread has no part in it, so the results come whether the program polls or not.
+ * next request has all of them. The committer, one thread for all consumers (committer.c), sends the requests and receives the
+ * answers. The polling thread has no part in it, so the results come whether the program polls or not.
  *
  * librdkafka's own timer for what is processed is not used. It sends a commit although an earlier one is on its way, and repeats
  * an earlier one that the coordinator could not handle after the later one: the committed offset falls.
@@ -19,19 +19,13 @@
  * While the member joins its group again, nothing is sent (joining.c).
  */
 #include "consume/consume.h"
-#include <errno.h>
-#include <stdlib.h>
 
-enum { ANSWER_MS = 10, LONGEST_PAUSE_MS = 60000, STALE_MEMBER_EPOCH = 113 };
+enum { STALE_MEMBER_EPOCH = 113 };
 
-struct commits_job {
-    struct ps_job job;
-    struct ps_consumer *consumer;
-};
-
-void ps_async_commits_init(struct ps_async_commits *commits)
+void ps_async_commits_init(struct ps_consumer *consumer)
 {
-    pthread_mutex_init(&commits->lock, NULL);
+    consumer->async_commits.work.consumer = consumer;
+    pthread_mutex_init(&consumer->async_commits.lock, NULL);
 }
 
 void ps_async_commits_destroy(struct ps_async_commits *commits)
@@ -115,6 +109,18 @@ static bool any_waiting(const struct ps_async_commits *commits)
     return any;
 }
 
+/* With the lock. */
+static bool may_send(const struct ps_async_commits *commits)
+{
+    return commits->on_their_way == 0; /* M:commits_coalesced */
+}
+
+/* With the lock. The committer looks what it may send now. If a request is on its way, it does so when the answer comes. */
+static void ring_committer(struct ps_async_commits *commits)
+{
+    if (commits->answers && may_send(commits)) ps_committer_ring(&commits->work);
+}
+
 void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
@@ -123,6 +129,7 @@ void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic
     send_waiting(consumer);
     for (int i = 0; commits->sent && i < revoked->cnt; i++)
         rd_kafka_topic_partition_list_del(commits->sent, revoked->elems[i].topic, revoked->elems[i].partition);
+    ring_committer(commits);
     pthread_mutex_unlock(&commits->lock);
 }
 
@@ -193,11 +200,12 @@ void ps_commit_turn_leave(struct ps_consumer *consumer, struct ps_commit_turn *t
     for (; *link != turn; link = &(*link)->next) before = &(*link)->after;
     *link = turn->next;
     *before = merge(turn->after, *before);
+    ring_committer(commits);
     pthread_mutex_unlock(&commits->lock);
     ring_turn(consumer);
 }
 
-/* ---- the job ---- */
+/* ---- the committer's part ---- */
 
 /* `code`: 0: any error. */
 static bool has_error(rd_kafka_event_t *answer, int code)
@@ -250,8 +258,9 @@ static bool is_busy(const struct ps_async_commits *commits)
     return commits->waiting || commits->on_their_way > 0 || commits->turns;
 }
 
-/* Sends what waits, if nothing is on its way. False: nothing is left, and the next commit needs a new job. */
-static bool go_on(struct ps_consumer *consumer)
+/* Sends what waits, if nothing is on its way. False: nothing is left, and the next commit begins anew; `long_call` says how to
+ * leave the client. */
+static bool go_on(struct ps_consumer *consumer, bool *long_call)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     pthread_mutex_lock(&commits->lock);
@@ -261,55 +270,92 @@ static bool go_on(struct ps_consumer *consumer)
         commits->turns->after = NULL;
     }
     bool joins = ps_consumer_joins(consumer);
-    /* M:commits_coalesced */
-    if (commits->on_their_way == 0 && !joins && ps_now_us() >= commits->again_us) send_waiting(consumer);
-    /* M:periodic_commits_wait */
-    if (commits->on_their_way == 0 && !joins && !first && stored_is_due(commits)) send_stored(consumer);
+    if (may_send(commits) && !joins && ps_now_us() >= commits->again_us) send_waiting(consumer);
+    if (may_send(commits) && !joins && !first && stored_is_due(commits)) send_stored(consumer);
     bool more = is_busy(commits) || atomic_load(&commits->stored_due_us);
+    *long_call = commits->long_call;
     if (!more) {
+        rd_kafka_queue_cb_event_enable(commits->answers, NULL, NULL);
         rd_kafka_queue_destroy(commits->answers);
         commits->answers = NULL;
+        atomic_store(&commits->work.held, false);
+        commits->long_call = false;
+        commits->closing_us = 0;
     }
     pthread_mutex_unlock(&commits->lock);
     return more;
 }
 
-/* How long the job's thread waits for an answer, or for something to do. */
-static int pause_ms(struct ps_consumer *consumer)
+/* With the lock. When the member has joined its group again; 0: it does not join. The callbacks of joining.c store what they
+ * change, and then read `held`. This function stores `held` first. So it sees the change, or the callback makes the committer
+ * look again. */
+static int64_t joined_us(struct ps_consumer *consumer)
 {
-    struct ps_async_commits *commits = &consumer->async_commits;
-    pthread_mutex_lock(&commits->lock);
-    bool busy = is_busy(commits);
-    pthread_mutex_unlock(&commits->lock);
-    int64_t due_us = atomic_load(&commits->stored_due_us);
-    if (!busy && due_us == 0) return 0; /* nothing is left */
-    int remaining_ms = ps_remaining_ms(due_us);
-    if (busy || remaining_ms < ANSWER_MS) return ANSWER_MS;
-    return remaining_ms < LONGEST_PAUSE_MS ? remaining_ms : LONGEST_PAUSE_MS;
+    _Atomic bool *held = &consumer->async_commits.work.held;
+    atomic_store(held, true);
+    if (ps_consumer_joins(consumer)) return atomic_load(&consumer->joining_until_us);
+    atomic_store(held, false);
+    return 0;
 }
 
-/* With the lock. Ends such a pause. */
-static void end_pause(struct ps_async_commits *commits)
+static int64_t earlier(int64_t one_us, int64_t other_us)
 {
-    if (commits->answers) rd_kafka_queue_yield(commits->answers);
+    return one_us < other_us ? one_us : other_us;
+}
+
+static int64_t later(int64_t one_us, int64_t other_us)
+{
+    return one_us < other_us ? other_us : one_us;
+}
+
+/* With the lock. When the first turn passes, if no thread uses it before. */
+static int64_t passes_us(const struct ps_async_commits *commits)
+{
+    const struct ps_commit_turn *first = first_turn(commits);
+    bool has_come = !commits->waiting && commits->on_their_way == 0;
+    bool may_pass = has_come && first && first == commits->turns && first->yields;
+    return may_pass ? first->come_us + LONGEST_TURN_US : PS_FOREVER;
+}
+
+enum { CLOSING_LOOK_US = 10 * 1000 };
+
+/* When something can be sent that cannot be sent now. What comes before is rung: an answer, another commit, the end of a turn. */
+static int64_t next_us(struct ps_consumer *consumer)
+{
+    struct ps_async_commits *commits = &consumer->async_commits;
+    /* Nothing rings when ps_client_hurry shortens the time, or when librdkafka has left the group. */
+    if (atomic_load(&consumer->client.state) != PS_OPEN) return ps_now_us() + CLOSING_LOOK_US;
+    int64_t due_us = PS_FOREVER;
+    pthread_mutex_lock(&commits->lock);
+    int64_t stored_due_us = first_turn(commits) ? 0 : atomic_load(&commits->stored_due_us);
+    atomic_store(&commits->work.held, false);
+    if (may_send(commits) && (commits->waiting || stored_due_us)) {
+        int64_t may_send_us = joined_us(consumer);
+        if (commits->waiting) due_us = later(commits->again_us, may_send_us);
+        if (stored_due_us) due_us = earlier(due_us, later(stored_due_us, may_send_us));
+    }
+    due_us = earlier(due_us, passes_us(commits));
+    pthread_mutex_unlock(&commits->lock);
+    return due_us;
 }
 
 void ps_async_commits_closing(struct ps_consumer *consumer)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     pthread_mutex_lock(&commits->lock);
-    end_pause(commits);
+    if (commits->answers) ps_committer_ring(&commits->work);
     pthread_mutex_unlock(&commits->lock);
 }
 
-/* Of the job's thread when closing has begun, so no more commits come. False: something has to be sent, and there is time. What is
+/* When closing has begun, so no more commits come. False: something has to be sent, and there is time. What is
  * stored does not: librdkafka commits it when it leaves the group. */
-static bool lets_close(struct ps_consumer *consumer, int64_t *begun_us)
+static bool lets_close(struct ps_consumer *consumer)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     int64_t now_us = ps_now_us(), close_by_us = atomic_load(&consumer->client.close_by_us); /* ps_client_hurry may shorten it */
-    if (!*begun_us) *begun_us = now_us;
-    int64_t send_by_us = close_by_us == PS_FOREVER ? PS_FOREVER : *begun_us + (close_by_us - *begun_us) / 2;
+    if (!commits->closing_us) commits->closing_us = now_us;
+    int64_t begun_us = commits->closing_us;
+    int64_t send_by_us = close_by_us == PS_FOREVER ? PS_FOREVER : begun_us + (close_by_us - begun_us) / 2;
     pthread_mutex_lock(&commits->lock);
     atomic_store(&commits->stored_due_us, 0);
     bool lets = !any_waiting(commits) || now_us >= send_by_us;
@@ -326,12 +372,13 @@ static bool lets_close(struct ps_consumer *consumer, int64_t *begun_us)
 /* Closing leaves the group when no short call is in progress. So from here on nothing is sent. */
 static void become_long_call(struct ps_consumer *consumer)
 {
+    consumer->async_commits.long_call = true;
     ps_client_enter_long(&consumer->client);
     ps_client_exit(&consumer->client);
 }
 
-/* The group was left before the answer came. */
-static void give_up(struct ps_consumer *consumer)
+/* The group was left before the answer came. False: none is missing. */
+static bool give_up(struct ps_consumer *consumer)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     pthread_mutex_lock(&commits->lock);
@@ -342,62 +389,72 @@ static void give_up(struct ps_consumer *consumer)
     pthread_mutex_unlock(&commits->lock);
     if (any) ps_consumer_commit_result(consumer, RD_KAFKA_RESP_ERR__DESTROY, lost);
     destroy_list(&lost);
+    return any;
 }
 
-static void commits_run(struct ps_job *job)
+static bool take_answer(struct ps_consumer *consumer)
 {
-    struct ps_consumer *consumer = ((struct commits_job *)job)->consumer;
-    int64_t closing_us = 0;
-    bool long_call = false;
-    while (go_on(consumer)) {
-        if (!long_call && atomic_load(&consumer->client.state) != PS_OPEN && lets_close(consumer, &closing_us)) {
-            become_long_call(consumer);
-            long_call = true;
+    const struct ps_async_commits *commits = &consumer->async_commits;
+    /* Read before the poll: an answer that came before the group was left is then in the queue. */
+    bool closed = commits->long_call && ps_consumer_left(consumer);
+    rd_kafka_event_t *answer = rd_kafka_queue_poll(commits->answers, 0);
+    if (!answer) return closed && give_up(consumer);
+    answered(consumer, answer, !commits->long_call);
+    rd_kafka_event_destroy(answer);
+    return true;
+}
+
+/* True: the committer works for the consumer. Only the committer ends this. */
+static bool has_work(struct ps_async_commits *commits)
+{
+    pthread_mutex_lock(&commits->lock);
+    bool has = commits->answers != NULL;
+    pthread_mutex_unlock(&commits->lock);
+    return has;
+}
+
+/* Once it has ended, the next work may begin at once: only locals are used afterwards. */
+enum ps_commits_state ps_async_commits_serve(struct ps_consumer *consumer, int64_t *due_us)
+{
+    struct ps_async_commits *commits = &consumer->async_commits;
+    bool long_call;
+    if (!has_work(commits)) return PS_COMMITS_NONE;
+    do {
+        if (!go_on(consumer, &long_call)) {
+            if (long_call) ps_client_exit_long(&consumer->client);
+            else ps_client_exit(&consumer->client);
+            return PS_COMMITS_ENDED;
         }
-        /* Read before the poll: an answer that came before the group was left is then in the queue. */
-        bool closed = long_call && ps_consumer_left(consumer);
-        rd_kafka_event_t *answer = rd_kafka_queue_poll(consumer->async_commits.answers, pause_ms(consumer));
-        if (answer) {
-            answered(consumer, answer, !long_call);
-            rd_kafka_event_destroy(answer);
-        } else if (closed) {
-            give_up(consumer);
-        }
-    }
-    if (long_call) ps_client_exit_long(&consumer->client);
-    else ps_client_exit(&consumer->client);
+        if (!long_call && atomic_load(&consumer->client.state) != PS_OPEN && lets_close(consumer)) become_long_call(consumer);
+    } while (take_answer(consumer));
+    *due_us = next_us(consumer);
+    return PS_COMMITS_WAIT;
 }
 
-static void commits_release(struct ps_job *job)
-{
-    ps_client_unref(&((struct commits_job *)job)->consumer->client);
-    free(job);
-}
+/* ---- the callers' part ---- */
 
-/* Entered, and with the lock. The job leaves the client. */
-static int start_job(struct ps_consumer *consumer)
+/* Entered, and with the lock. The committer leaves the client. */
+static int begin_work(struct ps_consumer *consumer)
 {
-    struct commits_job *job = calloc(1, sizeof(*job));
-    if (!job) return ENOMEM;
-    ps_job_init(&job->job, commits_run, commits_release);
-    ps_client_retain(&consumer->client);
-    job->consumer = consumer;
-    consumer->async_commits.answers = rd_kafka_queue_new(consumer->client.rk);
-    int failed = ps_job_start(&job->job, "penstock.commit");
+    struct ps_async_commits *commits = &consumer->async_commits;
+    rd_kafka_queue_t *answers = rd_kafka_queue_new(consumer->client.rk);
+    int failed = ps_committer_begin(&commits->work);
     if (failed) {
-        rd_kafka_queue_destroy(consumer->async_commits.answers);
-        consumer->async_commits.answers = NULL;
+        rd_kafka_queue_destroy(answers);
+        return failed;
     }
-    ps_job_unref(&job->job);
-    return failed;
+    rd_kafka_queue_cb_event_enable(answers, ps_committer_ring_cb, &commits->work);
+    commits->answers = answers;
+    return 0;
 }
 
-/* Entered, and with the lock. A job runs afterwards, unless it returns errno. Leaves the client, or the job does. */
-static int let_job_run(struct ps_consumer *consumer)
+/* Entered, and with the lock. The committer works for the consumer afterwards, unless it returns errno. Leaves the client, or the
+ * committer does. */
+static int let_committer_work(struct ps_consumer *consumer)
 {
-    bool working = consumer->async_commits.answers != NULL;
-    int failed = working ? 0 : start_job(consumer);
-    if (working || failed) ps_client_exit(&consumer->client);
+    bool works = consumer->async_commits.answers != NULL;
+    int failed = works ? 0 : begin_work(consumer);
+    if (works || failed) ps_client_exit(&consumer->client);
     return failed;
 }
 
@@ -420,10 +477,10 @@ int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partit
     pthread_mutex_lock(&commits->lock);
     if (ps_client_enter(&consumer->client)) {
         *lost = ps_consumer_drop_lost(consumer, list, epoch);
-        failed = let_job_run(consumer);
+        failed = let_committer_work(consumer);
         if (failed || list->cnt == 0) rd_kafka_topic_partition_list_destroy(list);
         else wait_behind_all(commits, list);
-        end_pause(commits);
+        ring_committer(commits);
     } else {
         rd_kafka_topic_partition_list_destroy(list);
     }
@@ -438,7 +495,8 @@ void ps_async_commits_stored(struct ps_consumer *consumer)
     pthread_mutex_lock(&commits->lock);
     if (ps_client_enter(&consumer->client)) {
         atomic_store(&commits->stored_due_us, ps_now_us() + consumer->settings.commit_every_us);
-        if (let_job_run(consumer) != 0) atomic_store(&commits->stored_due_us, 0); /* the next ones try again */
+        if (let_committer_work(consumer) != 0) atomic_store(&commits->stored_due_us, 0); /* the next ones try again */
+        ring_committer(commits);
     }
     pthread_mutex_unlock(&commits->lock);
 }

@@ -155,6 +155,30 @@ void ps_set_metadata(rd_kafka_topic_partition_t *place, const void *metadata, si
 bool ps_ledger_store(struct ps_ledger *ledger, rd_kafka_t *rk); /* gives librdkafka what is processed. False: nothing new is */
 rd_kafka_topic_partition_list_t *ps_ledger_processed(struct ps_ledger *ledger); /* the caller destroys the list */
 
+/* ---- committer.c: the thread that sends all consumers' asynchronous commits ------------------------------- */
+
+struct ps_consumer;
+
+struct ps_commit_work { /* one consumer's, in its ps_async_commits */
+    struct ps_consumer *consumer;
+    struct ps_commit_work *rung_next;
+    _Atomic bool rung; /* it is in the stack */
+    _Atomic bool held; /* something is not sent while the member joins its group again */
+    /* Of the committer's thread: */
+    struct ps_commit_work *next, *prev; /* in the list of times */
+    int64_t due_us;
+    bool listed;
+};
+
+/* With async_commits.lock. The committer works for the consumer until ps_async_commits_serve returns PS_COMMITS_ENDED. 0 or
+ * errno. */
+int ps_committer_begin(struct ps_commit_work *work);
+/* The committer looks at the consumer at once. With async_commits.lock, and only while it works for it. */
+void ps_committer_ring(struct ps_commit_work *work);
+void ps_committer_ring_cb(rd_kafka_t *rk, void *work);
+/* Any thread, and librdkafka's callbacks: what ps_consumer_joins reads has changed. */
+void ps_committer_joining_changed(const struct ps_commit_work *work);
+
 /* ---- async_commits.c: commits that no caller waits for ------------------------------------------------- */
 
 struct ps_commit_turn { /* a commit for which a caller waits, or partitions that are given up */
@@ -168,18 +192,22 @@ struct ps_commit_turn { /* a commit for which a caller waits, or partitions that
 struct ps_async_commits {
     pthread_mutex_t lock;
     struct ps_commit_turn *turns;             /* the first one has its request on its way, or waits until it may send it */
-    rd_kafka_topic_partition_list_t *waiting; /* for the next request, before all turns; NULL: none. Only while a job runs */
+    rd_kafka_topic_partition_list_t *waiting; /* for the next request, before all turns; NULL: none. Only while `answers` is set */
     rd_kafka_topic_partition_list_t *sent;    /* what is on its way, and may be sent again */
     _Atomic int64_t stored_due_us;            /* then what librdkafka has stored is committed; 0: nothing new is stored */
     bool stored_sent;                         /* what it has stored is on its way */
     int64_t sent_us;                          /* when the last of these was sent */
     int on_their_way;                         /* requests; more than one only if partitions were revoked */
-    rd_kafka_queue_t *answers;                /* NULL: no job runs */
+    rd_kafka_queue_t *answers;                /* NULL: the committer does not work for the consumer */
     int attempts;                             /* of what is waiting */
     int64_t again_us;                         /* it is not sent before */
+    struct ps_commit_work work;
+    /* Of the committer's thread while it works: */
+    bool long_call;                           /* nothing more is sent: see consumer_jobs.c */
+    int64_t closing_us;                       /* when it has seen that closing has begun; 0: it has not */
 };
 
-void ps_async_commits_init(struct ps_async_commits *commits);
+void ps_async_commits_init(struct ps_consumer *consumer);
 void ps_async_commits_destroy(struct ps_async_commits *commits);
 /* ---- news.c: what happened, for listeners --------------------------------------------------------------- */
 
@@ -414,9 +442,18 @@ enum { PS_LONGEST_TURN_US = 5 * 1000 * 1000 }; /* how long giving up partitions 
 
 /* librdkafka has got new offsets, which are to be committed after auto.commit.interval.ms. Does nothing if it is not open. */
 void ps_async_commits_stored(struct ps_consumer *consumer);
-void ps_async_commits_closing(struct ps_consumer *consumer); /* its thread finds out at once that closing has begun */
+void ps_async_commits_closing(struct ps_consumer *consumer); /* the committer finds out at once that closing has begun */
 /* Before partitions are given up: sends what waits, and sends nothing for them afterwards. Entered, or of the closing thread. */
 void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked);
+
+enum ps_commits_state {
+    PS_COMMITS_WAIT,  /* for a ring, or for `due_us`; PS_FOREVER: only for a ring */
+    PS_COMMITS_ENDED, /* nothing is left */
+    PS_COMMITS_NONE,  /* there was nothing */
+};
+
+/* Of the committer's thread: sends and receives what it can without waiting. */
+enum ps_commits_state ps_async_commits_serve(struct ps_consumer *consumer, int64_t *due_us);
 
 /* ---- joining.c: whether the member is joining its group again ------------------------------------------- */
 

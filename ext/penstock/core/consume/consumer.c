@@ -41,7 +41,7 @@ struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name, con
     ps_client_init(&consumer->client, &consumer_kind, conf, name, &consumer->settings.client);
     ps_bell_init(&consumer->bell);
     ps_news_init(&consumer->news);
-    ps_async_commits_init(&consumer->async_commits);
+    ps_async_commits_init(consumer);
     pthread_mutex_init(&consumer->assigning, NULL);
     pthread_mutex_init(&consumer->taking, NULL);
     return consumer;
@@ -247,6 +247,7 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event)
         ps_ledger_revoked(&consumer->ledger, partitions); /* from here on, no thread adds a commit of them */
         ps_async_commits_revoked(consumer, partitions);
         ps_consumer_remove_assigned(consumer, partitions);
+        ps_committer_joining_changed(&consumer->async_commits.work);
     } else {
         ps_consumer_add_assigned(consumer, partitions);
         ps_ledger_assigned(&consumer->ledger);

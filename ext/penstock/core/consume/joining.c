@@ -43,6 +43,7 @@ static rd_kafka_resp_err_t request_sent_cb(rd_kafka_t *rk, int socket, const cha
     if (api_key == JOIN_GROUP) atomic_store(&consumer->joined_us, ps_now_us());
     if (api_key == JOIN_GROUP || api_key == SYNC_GROUP) atomic_store(&consumer->joining_until_us, PS_FOREVER);
     if (api_key == LEAVE_GROUP) atomic_store(&consumer->joining_until_us, 0);
+    ps_committer_joining_changed(&consumer->async_commits.work);
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
@@ -60,6 +61,7 @@ static rd_kafka_resp_err_t answered_cb(rd_kafka_t *rk, int socket, const char *b
     int64_t time_us = api_key == JOIN_GROUP && !err ? ASSIGNING_US : REACTING_US;
     if (api_key == HEARTBEAT) joins_within(consumer, time_us);
     if (api_key == JOIN_GROUP || api_key == SYNC_GROUP) atomic_store(&consumer->joining_until_us, joining_until(consumer, time_us));
+    ps_committer_joining_changed(&consumer->async_commits.work);
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 

@@ -13,7 +13,7 @@ module Penstock
     CHECKS = 4 # in the time after which a partition is stuck
     LONGEST_PAUSE = 10 # seconds
     TIMEOUT = 5 # seconds for an answer of the brokers
-    PATIENCE = 0.2 # seconds: an idle partition's leader may answer after `fetch.wait.max.ms` only, so some checks overlap
+    PATIENCE = 1 # second: an idle partition's leader may answer late (`fetch.wait.max.ms`), and so may the GVL come
     KEY = :__penstock_stuck__
     private_constant :CHECKS, :LONGEST_PAUSE, :TIMEOUT, :PATIENCE, :KEY
 

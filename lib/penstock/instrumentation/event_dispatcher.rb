@@ -175,7 +175,7 @@ module Penstock
       # @return [Boolean] whether this thread ends: there is no source, or there are other spare threads
       def leave?(worker)
         @lock.synchronize do
-          spare = @workers.count(&:spare?) > 2
+          spare = @workers.count(&:spare?) > 1
           (@sources.empty? || spare) && @workers.delete(worker)
         end
       end

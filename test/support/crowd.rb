@@ -72,25 +72,26 @@ module Crowd
       sleep 0.05
       rubys = (Thread.list - mine).map { |thread| thread.name.to_s[0, 15] }
       natives = Dir["/proc/self/task/*/comm"].filter_map { |path| File.read(path).chomp rescue nil }.grep(/\Apenstock/)
-      natives -= [*rubys, *%w[penstock.tokens penstock.stuck penstock.dispat penstock.events penstock.statis penstock.idle]]
+      natives -= rubys + %w[consum tokens stuck dispat events statis idle].map { |name| "penstock.#{name}" }
       (rubys + natives).tally
     end
     samples.sort_by! { |sample| sample.values.sum }
     $stop = true
     mine[..-2].each(&:join)
-    print JSON.generate(threads: samples[-12], most: samples.last, sent:, got:, seen: $seen, all: Dir.children("/proc/self/task").size)
+    print JSON.generate(threads: samples[-12], most: samples.last, sent:, got:, seen: $seen)
     $stdout.flush
     exit!(true)
   RUBY
 
-  # @return [Hash] `threads` by name, Penstock's, Ruby's and native ones: no fewer than at nine of ten moments; and the `most`
+  # @return [Hash] `threads` by name, Penstock's, Ruby's and native ones: no fewer than at nine of ten moments; and the `most`. A
+  #   thread that makes one call in librdkafka, for as long as its caller waits, does not count.
   def crowd(producers, consumers, servers:, topic:, **settings)
     JSON.parse(ruby!(PROGRAM, servers, JSON.generate(settings), topic, producers.to_s, consumers.to_s, seconds: 120),
                symbolize_names: true)
   end
 
   MOST = 12
-  BRIEF = 4 # a call that blocks has a thread of its own, and another thread takes over from one that is slow
+  BRIEF = 4 # others take over from threads that are slow
 
   def assert_few_threads(few, many)
     puts few.inspect, many.inspect if ENV["CROWD_PRINT"]

@@ -94,7 +94,7 @@ static void wait_either_way(struct ps_producer *producer, struct ps_completion *
 
 static void wait_for_results(struct ps_batch *batch)
 {
-    struct ps_lead lead = { .batch = batch };
+    struct ps_lead lead = { .batch = batch, .deadline_us = PS_FOREVER };
     if (ps_flusher_await(batch, waits % 2 == 0)) {
         ps_flusher_lead(&lead);
         ps_flusher_lead_end(&lead);

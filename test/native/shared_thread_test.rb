@@ -60,6 +60,12 @@ class SharedThreadTest < PenstockTest
 
   def hanging = task { @stop.pop }
 
+  def seconds
+    before = now
+    yield
+    now - before
+  end
+
   def test_quick_tasks_leave_one_thread
     100.times { task }
     eventually { @tasks.all? { |task| task.threads.size == 1 } }
@@ -75,6 +81,27 @@ class SharedThreadTest < PenstockTest
       eventually { alone.threads.size > i }
     end
     assert_equal 1, alone.threads.size.times.map { alone.threads.pop }.uniq.size
+  end
+
+  # The last one would come after 20 s, if each one waited for those before it.
+  def test_the_patience_delays_a_task_once
+    @shared = Internal::SharedThread.new(NAME, 1)
+    assert_took(10, seconds do
+      now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      20.times { hanging.due!(now) }
+      eventually(60) { @tasks.none? { |task| task.threads.empty? } }
+    end)
+  end
+
+  def test_no_more_tasks_run_at_once_than_permitted_and_all_run
+    @shared = Internal::SharedThread.new(NAME, 0.01, most: 3)
+    waiting = Array.new(10) { hanging }
+    eventually { waiting.count { |task| task.threads.size == 1 } == 3 }
+    sleep 0.2
+    assert_equal 3, waiting.sum { |task| task.threads.size }
+    10.times { @stop << true }
+    eventually { waiting.all? { |task| task.threads.size == 1 } }
+    eventually { threads.size == 1 }
   end
 
   def test_tasks_that_hang_delay_no_other

@@ -599,6 +599,25 @@ class RactorTest < PenstockTest
     RUBY
   end
 
+  # Ruby waits for a Ractor's threads when its block has returned, and when the program ends.
+  def test_a_ractor_ends_although_its_consumer_with_stuck_after_is_open
+    name = topic(partitions: 1, on: embedded_cluster)
+    assert_equal "done", ractors(<<~RUBY)
+      ractors = Array.new(2) do |endless|
+        Ractor.new("#{embedded_cluster.bootstrap_servers}", "#{name}", endless == 1) do |servers, topic, endless|
+          one = Penstock::Consumer.new do |config|
+            config.kafka = { "bootstrap.servers": servers }
+            config.stuck_after = 2_000
+          end.assign(topic => { 0 => 0 })
+          one.poll(timeout: 0.2)
+          one.poll(timeout: 0.2) while endless
+        end
+      end
+      sleep 0.05 until ractors.first.inspect.include?("terminated")
+      "done"
+    RUBY
+  end
+
   def test_a_ractors_consumer_reads_a_message_with_damaged_headers
     name = topic(partitions: 1, on: embedded_cluster)
     records = [RawRecords.headers, "\xFF", RawRecords.headers].map.with_index { |headers, i| RawRecords.record(i, headers) }

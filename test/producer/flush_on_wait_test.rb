@@ -151,6 +151,17 @@ class FlushOnWaitTest < PenstockTest
     assert_does_not_linger { many.last.produce_sync(topic: name, payload: "x") }
   end
 
+  # A flush may end when only some of the brokers' threads have looked at their messages.
+  def test_batches_of_many_producers_for_several_brokers_do_not_linger
+    several = own_cluster(brokers: 3)
+    name = topic(partitions: 6, on: several)
+    many = Array.new(8) { lingering(servers: several.bootstrap_servers) }
+    messages = Array.new(60) { |i| { topic: name, payload: "x", partition: i % 6 } }
+    assert_does_not_linger do
+      many.flat_map { |one| Array.new(2) { Thread.new { 60.times { one.produce_many_sync(messages) } } } }.each(&:join)
+    end
+  end
+
   def test_fibers_of_many_producers_have_two_flushers_and_do_not_linger
     name = topic
     many = Array.new(6) { lingering }

@@ -197,9 +197,9 @@ static void lead_interrupt_nogvl(void *lead)
 }
 
 /* If an interrupt is pending, lead_nogvl does not run. Waiting then raises, or handles it. */
-static void lead_flushing(struct ps_batch *batch, const _Atomic bool *settled)
+static void lead_flushing(struct ps_batch *batch, const _Atomic bool *settled, int64_t deadline_us)
 {
-    struct ps_lead lead = { .batch = batch, .settled = settled };
+    struct ps_lead lead = { .batch = batch, .settled = settled, .deadline_us = deadline_us };
     rb_nogvl(lead_nogvl, &lead, lead_interrupt_nogvl, &lead, WAIT_FLAGS);
     ps_flusher_lead_end(&lead);
 }
@@ -211,7 +211,7 @@ static bool wait_for_results(struct ps_batch *batch, const _Atomic bool *settled
     };
     VALUE scheduler = penstock_fiber_scheduler();
     bool can_block = NIL_P(scheduler) && (deadline_us == PS_FOREVER || ps_now_us() < deadline_us);
-    if (ps_flusher_await(batch, can_block)) lead_flushing(batch, settled);
+    if (ps_flusher_await(batch, can_block)) lead_flushing(batch, settled, deadline_us);
     return NIL_P(scheduler) ? wait_as_thread(&wait) : penstock_wait_as_fiber(scheduler, &wait);
 }
 

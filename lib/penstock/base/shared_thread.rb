@@ -3,7 +3,7 @@
 module Penstock
   # One Ruby thread for the recurring tasks of many clients. It runs while there are tasks.
   #
-  # A task that takes long delays others by the thread's patience only. While a task runs and other tasks exist, a spare thread
+  # Tasks that take long delay another one by the thread's patience only. While a task runs and other tasks exist, a spare thread
   # waits. If the running thread comes back in time, it runs the next due task. Otherwise the spare thread runs that task, and a
   # new one waits. A thread that comes back, finds nothing due, and finds another thread waiting, ends. So quick tasks run
   # one after the other, one thread remains between them, and there are never more threads than tasks.
@@ -28,10 +28,12 @@ module Penstock
     FOREVER = Float::INFINITY
 
     # @param name [String] of its threads
-    # @param patience [Float] seconds. If more tasks than one are slow, several threads run, each started this long after the last
-    def initialize(name, patience)
+    # @param patience [Float] seconds that a slow task may delay others
+    # @param most [Integer, Float] how many tasks may run at once, whatever their delay
+    def initialize(name, patience, most: FOREVER)
       @name = name
       @patience = patience
+      @most = most
       @lock = Mutex.new
       forget_parent
     end
@@ -41,12 +43,14 @@ module Penstock
     # @param task [#due_at, #call]
     # @raise [ThreadError] when no thread is available, or the process is ending
     def add(key, task)
-      @lock.synchronize do
-        forget_parent unless @pid == Process.pid
-        @tasks[key] ||= task
-        stand_by
+      Thread.handle_interrupt(Object => :never) do
+        @lock.synchronize do
+          forget_parent unless @pid == Process.pid
+          @tasks[key] ||= task
+          stand_by
+        end
+        SharedThread.changed
       end
-      SharedThread.changed
     end
 
     private
@@ -72,7 +76,8 @@ module Penstock
     def next_task
       loop do
         changes = SharedThread.changes
-        task, until_time = @lock.synchronize { look }
+        # Deferred: a client that has told its task that it wants a token does not do so again.
+        task, until_time = Thread.handle_interrupt(Object => :never) { @lock.synchronize { look } }
         return task unless until_time
 
         SharedThread.await(changes, until_time == FOREVER ? -1 : [((until_time - now) * 1000).ceil, 0].max)
@@ -89,7 +94,10 @@ module Penstock
       key, due = idle_due_times.min_by(&:last)
       time = now
       return wait_until(due) if due.nil? || due > time
-      return wait_until(@patient_until) if held_for_latest?(time)
+
+      held_until = [@patient_until, due + @patience].min # the patience delays a task once, not for each one before it
+      return wait_until(held_until) if @latest && @latest != Thread.current && time < held_until
+      return wait_until(FOREVER) if @running.size >= @most
 
       begin_task(key, time)
     end
@@ -110,8 +118,6 @@ module Penstock
       idle.each { |key, due| @tasks.delete(key) unless due }
       idle.compact
     end
-
-    def held_for_latest?(time) = @latest && @latest != Thread.current && time < @patient_until
 
     def begin_task(key, time)
       @waiting = nil if @waiting == Thread.current
@@ -148,12 +154,19 @@ module Penstock
 
           come_back
           @waiting = nil if @waiting == Thread.current
-          stand_by
+          stand_by unless ractor_ends?
         end
       end
     rescue ThreadError
       nil # the process is ending
     end
+
+    # Ruby ends a Ractor's threads when its block has returned, once, and then waits for all of them. In the main Ractor it starts
+    # no thread then.
+    def ractor_ends? = Thread.current.status == "aborting" && Ractor.current != MAIN_RACTOR
+
+    MAIN_RACTOR = Ractor.current
+    private_constant :MAIN_RACTOR
 
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
   end

@@ -14,11 +14,12 @@ module Penstock
     LONGEST_PAUSE = 10 # seconds
     TIMEOUT = 5 # seconds for an answer of the brokers
     PATIENCE = 1 # second: an idle partition's leader may answer late (`fetch.wait.max.ms`), and so may the GVL come
+    MOST = 8 # threads
     KEY = :__penstock_stuck__
-    private_constant :CHECKS, :LONGEST_PAUSE, :TIMEOUT, :PATIENCE, :KEY
+    private_constant :CHECKS, :LONGEST_PAUSE, :TIMEOUT, :PATIENCE, :MOST, :KEY
 
     # The modules of the main Ractor are out of reach of others.
-    def self.thread = Ractor.current[KEY] ||= SharedThread.new("penstock.stuck", PATIENCE)
+    def self.thread = Ractor.current[KEY] ||= SharedThread.new("penstock.stuck", PATIENCE, most: MOST)
     thread # not by two threads at once
 
     # @param consumer [Consumer]

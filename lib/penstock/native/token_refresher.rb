@@ -69,10 +69,17 @@ module Penstock
         raise if e.is_a?(SystemExit) || e.is_a?(SignalException)
       ensure
         # M:token_always_answered
-        bearer.oauthbearer_set_token_failure(reason) unless bearer.answered? # does nothing when the client is closed
+        answer_anyway(bearer, reason)
       end
 
       private
+
+      # Does nothing when the client is closed, and in a fork child to which the provider has returned.
+      def answer_anyway(bearer, reason)
+        bearer.oauthbearer_set_token_failure(reason) unless bearer.answered?
+      rescue ForkedError
+        nil
+      end
 
       def ask(bearer)
         event = Event.new("oauthbearer.token_refresh", { **@about, bearer:, caller: @owner })

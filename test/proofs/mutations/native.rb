@@ -133,5 +133,8 @@ end
 Mutation.area("flusher", test: "test/producer/flush_on_wait_test.rb") do
   without :flusher_keeps_batches, "asynchronous messages keep most of their batch size beside callers that wait",
           only: "test_synchronous_calls_linger_if_they_would_cut_short_most_batches_of_asynchronous_calls"
+  without :flusher_flushes_until_all_is_sent, "a flush is repeated if some brokers' threads have not looked yet",
+          sub: { " || took_us < ENOUGH_US" => "" }, runs: 3,
+          only: "test_batches_of_many_producers_for_several_brokers_do_not_linger"
   without :flusher_ends, "the closing thread wakes the flusher", only: "test_closing_does_not_wait_for_an_idle_flusher"
 end

@@ -233,6 +233,10 @@ static void answered(struct ps_consumer *consumer, rd_kafka_event_t *answer, boo
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     pthread_mutex_lock(&commits->lock);
+    if (commits->on_their_way == 0) { /* give_up has reported it */
+        pthread_mutex_unlock(&commits->lock);
+        return;
+    }
     commits->on_their_way--;
     bool again = open && to_be_repeated(consumer, answer); /* M:commit_repeated */
     bool stored_failed = open && commits->stored_sent && has_error(answer, 0) &&
@@ -308,12 +312,11 @@ static int64_t later(int64_t one_us, int64_t other_us)
     return one_us < other_us ? other_us : one_us;
 }
 
-/* With the lock. When the first turn passes, if no thread uses it before. */
-static int64_t passes_us(const struct ps_async_commits *commits)
+/* With the lock. When the first turn passes, which has not passed yet, if no thread uses it before. */
+static int64_t passes_us(const struct ps_async_commits *commits, const struct ps_commit_turn *first)
 {
-    const struct ps_commit_turn *first = first_turn(commits);
     bool has_come = !commits->waiting && commits->on_their_way == 0;
-    bool may_pass = has_come && first && first == commits->turns && first->yields;
+    bool may_pass = has_come && first && first->yields;
     return may_pass ? first->come_us + LONGEST_TURN_US : PS_FOREVER;
 }
 
@@ -327,14 +330,18 @@ static int64_t next_us(struct ps_consumer *consumer)
     if (atomic_load(&consumer->client.state) != PS_OPEN) return ps_now_us() + CLOSING_LOOK_US;
     int64_t due_us = PS_FOREVER;
     pthread_mutex_lock(&commits->lock);
-    int64_t stored_due_us = first_turn(commits) ? 0 : atomic_load(&commits->stored_due_us);
+    /* One look at the turns, as time goes on. If the first one has passed since go_on, then go_on has to look again. */
+    const struct ps_commit_turn *first = first_turn(commits);
+    bool passed = first != commits->turns;
+    int64_t stored_due_us = first ? 0 : atomic_load(&commits->stored_due_us);
     atomic_store(&commits->work.held, false);
     if (may_send(commits) && (commits->waiting || stored_due_us)) {
         int64_t may_send_us = joined_us(consumer);
         if (commits->waiting) due_us = later(commits->again_us, may_send_us);
         if (stored_due_us) due_us = earlier(due_us, later(stored_due_us, may_send_us));
     }
-    due_us = earlier(due_us, passes_us(commits));
+    if (passed && commits->turns->after) due_us = 0;
+    if (!passed) due_us = earlier(due_us, passes_us(commits, first));
     pthread_mutex_unlock(&commits->lock);
     return due_us;
 }

@@ -123,6 +123,7 @@ static void look_at(struct committer *committer, struct ps_commit_work *work)
 {
     int64_t due_us = PS_FOREVER;
     unlist(committer, work);
+    ps_random_begin();
     switch (ps_async_commits_serve(work->consumer, &due_us)) {
     case PS_COMMITS_WAIT:
         if (due_us != PS_FOREVER || atomic_load(&work->held)) list(committer, work, due_us);
@@ -186,7 +187,6 @@ static void *committer_main(void *arg)
     int64_t linger_until_us = PS_FOREVER;
     for (;;) {
         uint32_t changes = atomic_load(&committer->singleton.changes);
-        ps_random_begin();
         look_at_held(committer);
         look_at_rung(committer);
         look_at_due(committer);

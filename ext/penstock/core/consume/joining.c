@@ -35,6 +35,11 @@ void ps_joining_answered(struct ps_consumer *consumer)
     joins_within(consumer, ANSWERED_US);
 }
 
+static bool is_about_the_group(int16_t api_key)
+{
+    return api_key == JOIN_GROUP || api_key == SYNC_GROUP || api_key == LEAVE_GROUP || api_key == HEARTBEAT;
+}
+
 static rd_kafka_resp_err_t request_sent_cb(rd_kafka_t *rk, int socket, const char *broker_name, int32_t broker_id,
                                            int16_t api_key, int16_t api_version, int32_t correlation_id, size_t size, void *arg)
 {
@@ -43,7 +48,7 @@ static rd_kafka_resp_err_t request_sent_cb(rd_kafka_t *rk, int socket, const cha
     if (api_key == JOIN_GROUP) atomic_store(&consumer->joined_us, ps_now_us());
     if (api_key == JOIN_GROUP || api_key == SYNC_GROUP) atomic_store(&consumer->joining_until_us, PS_FOREVER);
     if (api_key == LEAVE_GROUP) atomic_store(&consumer->joining_until_us, 0);
-    ps_committer_joining_changed(&consumer->async_commits.work);
+    if (is_about_the_group(api_key)) ps_committer_joining_changed(&consumer->async_commits.work);
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
@@ -61,7 +66,7 @@ static rd_kafka_resp_err_t answered_cb(rd_kafka_t *rk, int socket, const char *b
     int64_t time_us = api_key == JOIN_GROUP && !err ? ASSIGNING_US : REACTING_US;
     if (api_key == HEARTBEAT) joins_within(consumer, time_us);
     if (api_key == JOIN_GROUP || api_key == SYNC_GROUP) atomic_store(&consumer->joining_until_us, joining_until(consumer, time_us));
-    ps_committer_joining_changed(&consumer->async_commits.work);
+    if (is_about_the_group(api_key)) ps_committer_joining_changed(&consumer->async_commits.work);
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 

@@ -8,7 +8,7 @@
  *
  * Flushers, at most two native threads of the process, flush for callers that wait, so that these can be interrupted and take
  * their results themselves. If all of them are busy, a thread that waits leads: it flushes for its producer itself, 1 ms at a
- * time, until the messages are sent, while the poller takes the results. A fiber cannot block its thread; its producer waits in a
+ * time, until all messages are sent, while the poller takes the results. A fiber cannot block its thread; its producer waits in a
  * queue for a flusher. If the turn comes late, nothing is lost: the messages linger. Decision 0019 has the measurements.
  *
  * The first flusher starts at the first request, another one when none sleeps. A flusher ends when there was nothing to do for
@@ -123,6 +123,11 @@ static struct ps_producer *pop(struct flushers *all)
  */
 enum { ENOUGH_US = 250 * 1000 };
 
+static uint64_t settled_messages(const struct ps_producer *producer)
+{
+    return atomic_load(&producer->delivered) + atomic_load(&producer->failed) + atomic_load(&producer->purged);
+}
+
 /* True: it may help to flush again. `brief`: others wait for this thread. */
 static bool flush_slice(struct ps_producer *producer, bool brief)
 {
@@ -132,13 +137,16 @@ static bool flush_slice(struct ps_producer *producer, bool brief)
     if (atomic_exchange(&flusher->word, PS_FLUSHER_FLUSHING) == PS_FLUSHER_WANTED) {
         flusher->began_us = now;
         flusher->requests = atomic_load(&producer->requests);
+        flusher->settled = settled_messages(producer);
         flusher->ms = SHORTEST_FLUSH_MS;
     }
     if (!flush_for(producer, brief ? BRIEF_FLUSH_MS : flusher->ms)) return false;
     if (flusher->ms < LONGEST_FLUSH_MS) flusher->ms *= 2;
     int64_t took_us = ps_now_us() - flusher->began_us;
     if (took_us >= producer->settings.linger_us) return false;
-    return atomic_load(&producer->requests) == flusher->requests || (took_us < ENOUGH_US && !brief);
+    uint64_t sent = atomic_load(&producer->requests) - flusher->requests;
+    if (sent >= atomic_load(&producer->accepted) - flusher->settled) return false; /* each request has a message or more */
+    return sent == 0 || took_us < ENOUGH_US; /* M:flusher_flushes_until_all_is_sent */
 }
 
 /* With the lock. The flusher has ended its turn of the producer. */
@@ -213,31 +221,63 @@ static bool engage_one(struct flushers *all)
     return false;
 }
 
-/* True: the caller shall lead. */
-static bool find_flusher(struct ps_producer *producer, bool can_lead)
+static bool any_started(const struct flushers *all)
 {
-    struct ps_flusher *flusher = &producer->flusher;
-    struct flushers *all = ps_singleton_get(&kind);
-    pthread_mutex_lock(&all->singleton.lock);
-    if (!flusher->ended) {
-        if (!flusher->joined) all->producers++;
-        flusher->joined = true;
-        flusher->led = !engage_one(all) && can_lead;
-        if (!flusher->led) push(all, producer);
-    }
-    bool lead = flusher->led;
-    pthread_mutex_unlock(&all->singleton.lock);
-    return lead;
+    for (int i = 0; i < FLUSHERS; i++)
+        if (all->flushers[i].started) return true;
+    return false;
+}
+
+/* With the lock. */
+static bool all_flush(const struct flushers *all)
+{
+    for (int i = 0; i < FLUSHERS; i++)
+        if (!all->flushers[i].producer) return false;
+    return true;
+}
+
+/* With the lock. If no flusher can start, messages linger, and the next call tries again. */
+static void join_queue(struct flushers *all, struct ps_producer *producer, bool engaged)
+{
+    if (engaged || any_started(all)) push(all, producer);
+    else atomic_store(&producer->flusher.word, PS_FLUSHER_IDLE);
+}
+
+/* With the lock. True: the caller shall lead. */
+static bool find_flusher(struct flushers *all, struct ps_producer *producer, bool can_lead)
+{
+    if (!producer->flusher.joined) all->producers++;
+    producer->flusher.joined = true;
+    bool engaged = engage_one(all);
+    if (!engaged && can_lead) return true;
+    join_queue(all, producer, engaged);
+    return false;
+}
+
+/* With the lock. True: the caller shall lead, as the producer waits for a flusher. */
+static bool leave_queue(struct flushers *all, struct ps_producer *producer)
+{
+    if (!producer->flusher.queued || !all_flush(all)) return false;
+    take_out(all, producer);
+    return true;
 }
 
 bool ps_flusher_await(struct ps_batch *batch, bool can_lead)
 {
     struct ps_producer *producer = batch->producer;
+    struct ps_flusher *flusher = &producer->flusher;
     if (!producer->settings.linger_us || ps_client_inherited(&producer->client)) return false;
     if (atomic_exchange(&batch->awaited, true)) return false;
-    atomic_fetch_add(&producer->flusher.awaited, batch->size);
-    if (atomic_load(&producer->flusher.word) == PS_FLUSHER_WANTED) return false; /* cheaper for many callers at once */
-    return atomic_exchange(&producer->flusher.word, PS_FLUSHER_WANTED) == PS_FLUSHER_IDLE && find_flusher(producer, can_lead);
+    atomic_fetch_add(&flusher->awaited, batch->size);
+    bool wanted = atomic_load(&flusher->word) == PS_FLUSHER_WANTED; /* read first: cheaper for many callers at once */
+    bool idle = !wanted && atomic_exchange(&flusher->word, PS_FLUSHER_WANTED) == PS_FLUSHER_IDLE;
+    if (!idle && !(can_lead && atomic_load(&flusher->queued))) return false;
+    struct flushers *all = ps_singleton_get(&kind);
+    pthread_mutex_lock(&all->singleton.lock);
+    bool lead = !flusher->ended && (idle ? find_flusher(all, producer, can_lead) : leave_queue(all, producer));
+    if (lead) flusher->led = true;
+    pthread_mutex_unlock(&all->singleton.lock);
+    return lead;
 }
 
 static bool settled(const struct ps_lead *lead)
@@ -252,11 +292,12 @@ void ps_flusher_lead(struct ps_lead *lead)
 {
     struct ps_producer *producer = lead->batch->producer;
     int64_t until_us = ps_now_us() + LONGEST_LEAD_US;
-    do {
+    if (lead->deadline_us < until_us) until_us = lead->deadline_us;
+    while (!settled(lead) && !atomic_load(&lead->interrupted) && ps_now_us() < until_us &&
+           atomic_load(&producer->client.state) == PS_OPEN) {
         lead->again = flush_slice(producer, true);
         if (!lead->again && atomic_load(&producer->flusher.word) == PS_FLUSHER_FLUSHING) return;
-    } while (!settled(lead) && !atomic_load(&lead->interrupted) && ps_now_us() < until_us &&
-             atomic_load(&producer->client.state) == PS_OPEN);
+    }
 }
 
 void ps_flusher_lead_end(const struct ps_lead *lead)
@@ -266,15 +307,11 @@ void ps_flusher_lead_end(const struct ps_lead *lead)
     pthread_mutex_lock(&all->singleton.lock);
     producer->flusher.led = false;
     turn_over(all, producer, lead->again);
-    if (producer->flusher.queued) engage_one(all);
+    if (producer->flusher.queued && !engage_one(all) && !any_started(all)) {
+        take_out(all, producer);
+        join_queue(all, producer, false);
+    }
     pthread_mutex_unlock(&all->singleton.lock);
-}
-
-static bool any_started(const struct flushers *all)
-{
-    for (int i = 0; i < FLUSHERS; i++)
-        if (all->flushers[i].started) return true;
-    return false;
 }
 
 static bool is_flushed_for(const struct flushers *all, const struct ps_producer *producer)

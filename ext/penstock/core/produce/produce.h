@@ -74,13 +74,14 @@ struct ps_flusher { /* of flusher.c */
     _Atomic uint64_t awaited; /* messages that callers have waited for, or wait for */
     /* Under the lock of flusher.c: */
     struct ps_producer *next; /* in the queue */
-    bool queued;
+    _Atomic bool queued;      /* changed under the lock */
     bool joined;              /* it has wanted a flush */
     bool led;                 /* a thread that waits for results flushes */
     bool ended;               /* it closes: it does not come into the queue again */
     /* Of the thread that flushes: */
     int64_t began_us;         /* when the first flush for the latest request began */
     uint64_t requests;        /* how many had been sent then */
+    uint64_t settled;         /* how many messages had a result then */
     int ms;                   /* how long the next flush takes, if no other producer waits */
     uint64_t shared_from;     /* see flush_for */
     int64_t measured_us;      /* when the current measurement of asynchronous messages began */
@@ -210,6 +211,7 @@ enum ps_flusher_state { PS_FLUSHER_IDLE, PS_FLUSHER_WANTED, PS_FLUSHER_FLUSHING 
 struct ps_lead { /* a thread that waits for results, and flushes for its producer */
     struct ps_batch *batch;
     const _Atomic bool *settled; /* NULL: it waits for the whole batch */
+    int64_t deadline_us;         /* of its wait */
     _Atomic bool interrupted;
     bool again;                  /* messages are left that are not sent */
 };

@@ -1,9 +1,10 @@
 # frozen_string_literal: true
 
 module Penstock
-  # One Ruby thread for the recurring tasks of many clients. It runs while there are tasks.
+  # Runs the recurring tasks of many clients: on one Ruby thread while tasks are quick, on more while some are slow, on none if
+  # there are no tasks.
   #
-  # Tasks that take long delay another one by the thread's patience only. While a task runs and other tasks exist, a spare thread
+  # Tasks that take long delay another one by the patience only. While a task runs and other tasks exist, a spare thread
   # waits. If the running thread comes back in time, it runs the next due task. Otherwise the spare thread runs that task, and a
   # new one waits. A thread that comes back, finds nothing due, and finds another thread waiting, ends. So quick tasks run
   # one after the other, one thread remains between them, and there are never more threads than tasks.

@@ -1,12 +1,12 @@
 /*
  * The dispatch queue: which producers have events for their listeners, and which dispatcher thread serves which of them. A
- * dispatcher is a Ruby thread (lib/penstock/instrumentation/event_dispatcher.rb) that waits here without the GVL.
+ * dispatcher is a Ruby thread (`penstock.events`, event_dispatcher.rb) that waits here without the GVL.
  *
  * One dispatcher at a time serves a producer's events, so they stay in order. The dispatcher that began the latest turn gets
  * PATIENCE_US to end it and take the next turn too; other dispatchers wait that long. So one thread does all the work while
  * listeners are quick. A slow listener delays only its own producer: after PATIENCE_US another dispatcher serves the other
- * producers. The time begins when the dispatcher has the GVL. In a busy program it may wait long for that, and so would another
- * dispatcher, which would make the number of threads grow.
+ * producers. The time begins when the dispatcher has the GVL: in a busy program it may wait long for the GVL, and another
+ * dispatcher would wait as long.
  *
  * No wake-up is lost. While a dispatcher has time left from its PATIENCE_US, the sleeping ones wake up at its end and look at
  * the queue, so new events need not wake them. At any other time, new events wake them all. Those that find no work sleep

@@ -1,23 +1,23 @@
 /*
- * The committer: the one native thread of the process that sends the commits of all consumers for which no caller waits, and
- * receives their answers. async_commits.c decides what to send; this file decides when the thread looks at which consumer.
+ * The committer: the one native thread of the process that sends commits for which no caller waits, for all consumers, and
+ * receives the answers. async_commits.c decides what to send; this file decides when the thread looks at which consumer.
  *
- * The thread never waits for one consumer. rd_kafka_commit_queue only hands the request to librdkafka's main thread, answers are
- * taken without a timeout, and the thread sleeps on one word for all consumers. So a consumer whose brokers do not answer costs
- * the others nothing. A thread that has something for the committer rings a consumer's work: it pushes the work on a lock-free
- * stack, and wakes the committer if the stack was empty. When an answer comes, librdkafka's callback does the same. Work that has
- * a certain time is in a list, ordered by this time. So a turn's cost depends on the consumers that have something to do, not on
- * the others.
+ * The thread never waits for one consumer. rd_kafka_commit_queue only hands the request to librdkafka's main thread, it takes
+ * answers without waiting, and it sleeps on one word for all consumers. So a consumer whose brokers do not answer costs the
+ * others nothing. A thread that has something for the committer rings a consumer's work: it pushes the work on a lock-free
+ * stack, and wakes the committer if the stack was empty. When an answer comes, librdkafka's callback does the same. Work that
+ * has a certain time is in a list, ordered by this time. So a turn's cost depends on the consumers that have something to do,
+ * not on the others.
  *
- * No wake-up is lost: the committer reads the word before it takes the stack. It clears the mark `rung` of a work before it looks
- * at the consumer, so a ring that comes later pushes the work again.
+ * No wake-up is lost: the committer reads the word before it takes the stack. It clears the mark `rung` of a work before it
+ * looks at the consumer, so a ring that comes later pushes the work again.
  *
  * The poller thread does not do this work, for three reasons. A program that only consumes has no poller. Producers get their
- * delivery results from the poller, and it would wait for async_commits.lock, which another thread may hold while it copies a long
- * list of offsets or writes a line to stderr. And a commit would wait for the time slices of busy producers.
+ * delivery results from the poller, and it would wait for async_commits.lock, which another thread may hold while it copies a
+ * long list of offsets or writes a line to stderr. And a commit would wait for the time slices of busy producers.
  *
- * The thread starts at the first need, and ends when it has had no work for 100 ms. Otherwise a program that commits after each
- * small batch would start a thread each time: see LINGER_US.
+ * The thread starts at the first need, and ends when it has had no work for 100 ms. So a program that commits after each
+ * small batch does not start a thread each time: see LINGER_US.
  */
 #include "consume/consume.h"
 

@@ -1,20 +1,23 @@
 /*
  * Flushing for callers that wait for delivery results.
  *
- * librdkafka holds a message back for linger.ms, so that others can join its batch. A caller that waits sends no others. While
- * rd_kafka_flush runs, librdkafka sends what it holds back, and sends new messages at once. It must run until the threads of the
- * brokers have looked at their queues, so it has no effect if it does not block (a timeout of 0). The shortest time is 1 ms; it
- * ends early once no message is in flight. A flush also cuts short the batches of callers that do not wait, see flush_for.
+ * librdkafka holds a message back for linger.ms, so that others can join its batch. A caller that waits sends no others.
+ * While rd_kafka_flush runs, librdkafka sends what it holds back, and sends new messages at once. It must run until the
+ * threads of the brokers have looked at their queues, so it has no effect if it does not block (a timeout of 0). The shortest
+ * time is 1 ms; it ends early once no message is in flight. A flush also cuts short the batches of callers that do not wait,
+ * see flush_for.
  *
  * Flushers, at most two native threads of the process, flush for callers that wait, so that these can be interrupted and take
  * their results themselves. If all of them are busy, a thread that waits leads: it flushes for its producer itself, 1 ms at a
- * time, until all messages are sent, while the poller takes the results. A fiber cannot block its thread; its producer waits in a
- * queue for a flusher. If the turn comes late, nothing is lost: the messages linger. Decision 0019 has the measurements.
+ * time, until all messages are sent or its results have come, for up to 10 ms. The poller takes the results meanwhile. A
+ * fiber cannot block its thread; its producer waits in a queue for a flusher. If the turn comes late, nothing is lost: the
+ * messages linger. Decision 0019 has the measurements.
  *
- * The first flusher starts at the first request, another one when none sleeps. A flusher ends when there was nothing to do for
- * IDLE_US, or when every producer that has wanted one is closed.
+ * The first flusher starts at the first request, another one when none sleeps. A flusher ends when there was nothing to do
+ * for IDLE_US, or when every producer that has wanted one is closed.
  *
- * The states of a producer's `word`; callers only change it to WANTED:
+ * The states of a producer's `word`. A caller that begins to wait sets WANTED; only who flushes, a flusher or a leading
+ * caller, sets the others:
  *
  *   IDLE      nobody flushes for it
  *   WANTED    a caller has begun to wait, and no flush has begun since. The thread that changes IDLE to this finds somebody to

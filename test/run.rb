@@ -15,6 +15,7 @@ OptionParser.new do |parser|
   parser.on("--gate", "leave out tests marked `thorough`") { ENV["PENSTOCK_TESTS"] = "gate" }
   parser.on("--quick", "the same, and those marked `slow`, and test/integration; short files share a process") do
     ENV["PENSTOCK_TESTS"] = "quick"
+    options[:most] ||= Runner::MOST_QUICK
   end
   parser.on("--once", "do not try failed files again") { options[:tries] = 1 }
   parser.on("--unjudged", "leave the judgement on flaky files to a later --judge") { judged = false }

@@ -22,7 +22,8 @@ require_relative "runner/processors"
 class Runner
   TRIES = 3
   JOBS = Etc.nprocessors + 1
-  MOST = Etc.nprocessors * 5 # processes
+  MOST = Etc.nprocessors * 3 # processes
+  MOST_QUICK = Etc.nprocessors * 5 # quick tests have long time limits and mostly wait
   IDLE = 0.15 # share of the processors' time
   LOOK = 0.5 # seconds between looks at it
 

@@ -80,9 +80,9 @@ module Penstock
     # @return [Integer, nil]
     setting :max_wait_timeout, milliseconds(0.., none: "no limit"), default: 180_000
     # Whether librdkafka sends at once, instead of after `linger.ms`, when a caller waits for delivery results: in a sync
-    # call, {DeliveryHandle#wait} or `flush_sync`. One of two native threads of the process, or the caller, calls librdkafka's
-    # flush. While other callers send asynchronous messages, few calls are flushed, so that those messages still share batches. See
-    # docs/performance.md. With `linger.ms` 0 the setting has no effect.
+    # call, {DeliveryHandle#wait} or `flush_sync`. One of two native threads of the process, or the caller, calls
+    # librdkafka's flush. While other callers send asynchronous messages, few calls are flushed, so that those messages
+    # still share batches. See docs/performance.md. With `linger.ms` 0 the setting has no effect.
     # @return [Boolean]
     setting :flush_on_wait, boolean, default: true
     # How long brokers may reject the client (certificate, password, protocol) before its messages fail. If no connection

@@ -75,12 +75,12 @@ class SharedThreadTest < PenstockTest
   end
 
   def test_one_task_needs_one_thread
-    alone = task
+    single = task
     20.times do |i|
-      alone.due!
-      eventually { alone.threads.size > i }
+      single.due!
+      eventually { single.threads.size > i }
     end
-    assert_equal 1, alone.threads.size.times.map { alone.threads.pop }.uniq.size
+    assert_equal 1, single.threads.size.times.map { single.threads.pop }.uniq.size
   end
 
   # The last one would come after 20 s, if each one waited for those before it.

@@ -271,7 +271,7 @@ module Penstock
     #   expected.
     #
     #   Blocks: this thread, until there is a message or the time is up, without the GVL. `Thread#raise`, `Timeout` and
-    #   Ctrl-C interrupt it at once.
+    #   Ctrl-C interrupt it at once. If messages were taken before, the next poll of the thread or fiber returns them.
     #   @param timeout [Numeric, nil] seconds to wait; more than an hour must be a Float; 0: does not wait; nil: no limit
     #   @return [Message, nil] nil: no message in time, or another thread closed the consumer during the wait
     #   @raise [ConsumeError] see {Consumer}
@@ -305,17 +305,19 @@ module Penstock
       Keywords.check("each(timeout: 1) { |message| ... }", TIMEOUT, more, wrong)
       return to_enum(:each, timeout:) unless block_given?
 
-      Thread.current[GAVE_UP] = nil
-      return self if closed?
+      where = :outside
+      until closed?
+        where = :polling
+        message = poll_unless_closed(timeout) or next
 
-      loop do
-        if (message = poll_unless_closed(timeout)) then yield message
-        elsif closed? then break self
-        end
+        where = :inside
+        yield message
+        where = :outside
       end
-    rescue Exception # rubocop:disable Lint/RescueException -- the message is not processed, and close must know it
-      Thread.current[GAVE_UP] = self
-      raise
+      self
+    ensure # also left by throw and break
+      call_leave if where == :inside
+      call_not_received if where == :polling && $! # M:each_keeps_its_message
     end
 
     # Says that a message, or each message of a batch, is processed, as are the earlier ones of its partition. (More exactly:
@@ -673,9 +675,9 @@ module Penstock
     # Wakes every polling thread, commits what is processed, leaves the group and releases all resources. Polled messages stay
     # valid.
     #
-    # What the calling thread or fiber polled last counts as processed, as if it polled again. It does not count while an
-    # exception is raised or rescued (for example in an `ensure`), after one has ended {#each}, or in a signal trap. What other
-    # threads polled last does not count.
+    # What the calling thread or fiber polled last counts as processed, as if it polled again. It does not count if an exception
+    # was raised in the thread since, also if it was rescued; if the block of {#each} was left by `break` or `throw`; or in a
+    # signal trap. What other threads polled last does not count.
     #
     # If the offsets cannot be committed, that is logged, and other members read those messages again. Later calls do nothing. If
     # several threads close at once, one closes and all wait. In a fork child it does nothing.
@@ -720,6 +722,9 @@ module Penstock
 
     # Whether the group assigns its partitions, and not the program.
     attr_reader :group_assigns
+
+    # For polled.c: when it returns, Ruby handles interrupts.
+    def nothing = nil
 
     def poll_unless_closed(timeout)
       call_poll(timeout)

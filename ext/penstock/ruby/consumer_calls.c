@@ -435,6 +435,7 @@ static VALUE consumer_call_owns_batch(VALUE self, VALUE batch)
 static VALUE consumer_call_mark_all(VALUE self)
 {
     struct ps_consumer *consumer = penstock_consumer_open(self);
+    penstock_rewind_unreceived(self, consumer);
     ps_ledger_finish(&consumer->ledger, 0);
     store(consumer);
     RB_GC_GUARD(self);
@@ -466,7 +467,7 @@ static VALUE place_in(VALUE places, VALUE topic, int32_t partition)
     return Qnil;
 }
 
-static VALUE places_in(const struct ps_fetched *fetched)
+VALUE penstock_places_in(const struct ps_fetched *fetched)
 {
     VALUE places = rb_ary_new(), names = rb_ary_new(), place = Qnil;
     const struct ps_record *before = NULL;
@@ -491,7 +492,7 @@ static VALUE places_in(const struct ps_fetched *fetched)
 /* [[topic, partition, offset of its first message, offset after its last message, leader epoch of that or nil], ...] of a Batch */
 static VALUE s_places_of(VALUE klass, VALUE batch)
 {
-    VALUE places = places_in(penstock_batch_fetched(batch));
+    VALUE places = penstock_places_in(penstock_batch_fetched(batch));
     RB_GC_GUARD(batch);
     return places;
 }

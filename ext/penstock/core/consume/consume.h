@@ -31,6 +31,7 @@ struct ps_record { /* one message */
 struct ps_fetched {
     _Atomic uint32_t refs;
     _Atomic uint32_t readers;
+    _Atomic bool seen;     /* the program has looked at it */
     struct ps_record *records;
     size_t count, room;
     size_t expected;       /* how many messages will be added, probably; 0: unknown */

@@ -172,6 +172,10 @@ module Penstock
       def call_end_within(_timeout) = nil
       def call_poll(timeout) = poll(timeout:)
 
+      def call_not_received = nil
+      def call_leave = @left = true
+      def call_left = @left
+
       def call_finish
         @ledger.finish(owner) if @config.mark == :next_poll
       end

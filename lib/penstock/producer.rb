@@ -48,8 +48,9 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
   # - `key` (String): also decides the partition, according to the `partitioner` setting
   # - `partition` (Integer): the partition. -1 or absent: the partitioner decides
   # - `partition_key` (String): decides the partition in place of `key`
-  # - `timestamp`: Time, ActiveSupport::TimeWithZone, or Integer of ms since the epoch. Absent or 0: now
-  # - `headers` (Hash): names are Strings or Symbols, values Strings or Arrays of Strings. A Symbol is sent as its name
+  # - `timestamp`: Time, ActiveSupport::TimeWithZone, or Integer of ms since the epoch, more than 0. Absent or nil: now
+  # - `headers` (Hash): names are Strings of UTF-8 or Symbols, values Strings, nil (null) or Arrays of these. A Symbol is sent
+  #   as its name
   # - `label` (any object): returned in the handle and the report, not sent
   #
   # The bytes of Strings are sent unchanged, whatever their encoding. They are copied before the call returns.

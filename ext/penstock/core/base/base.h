@@ -57,6 +57,8 @@ enum ps_text_use {
 /* Makes valid UTF-8 of any bytes: invalid ones become U+FFFD. Writes as many whole characters as fit, and a NUL. Like
  * snprintf, it returns the bytes that the whole result needs; for clean text that is `size`. */
 size_t ps_text_clean(char *out, size_t room, const char *text, size_t size, enum ps_text_use use);
+/* True if the bytes are UTF-8, without a zero byte. */
+bool ps_text_valid(const char *text, size_t size);
 
 /* ---- eventfd.c: wakes one thread that sleeps in poll(2) ------------------------------------------- */
 

@@ -301,11 +301,11 @@ module Penstock
         partition if partition && partition >= 0
       end
 
-      # Like librdkafka: ms, and none or 0 means now.
+      # Like librdkafka: ms, and none means now.
       def timestamp(message)
         given = message[:timestamp]
         given = (given.to_r * 1000).floor if given.is_a?(Time)
-        given.nil? || given.zero? ? Process.clock_gettime(Process::CLOCK_REALTIME, :millisecond) : given
+        given.nil? ? Process.clock_gettime(Process::CLOCK_REALTIME, :millisecond) : given
       end
 
       def publish(report)

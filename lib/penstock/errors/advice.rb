@@ -21,13 +21,26 @@ module Penstock
       cluster_authorization_failed: "Grant this client the right to write idempotently, or set enable.idempotence to false.",
       transactional_id_authorization_failed: "Grant this client the right to use and describe the transactional.id.",
       group_authorization_failed: "Grant this client the right to use the group.",
-      msg_size_too_large: "Make the message smaller, or raise message.max.bytes here and on the topic.",
+      msg_size_too_large: "Make the message smaller, or raise message.max.bytes here and max.message.bytes of the topic.",
       purge_queue: "It was purged before it was sent. Send it again if it is still needed.",
       purge_inflight: "It was purged after it was sent and may be in the topic. Sending it again may store it twice.",
       fatal: "The producer can do nothing more. Close it and make a new one.",
       fenced: FENCED,
       producer_fenced: FENCED,
       invalid_producer_epoch: FENCED
+    }.freeze
+
+    # Codes whose advice differs for messages that a broker has rejected.
+    FOR_DELIVERIES = {
+      msg_size_too_large: "The topic's max.message.bytes limits a whole batch: make the message smaller, set batch.size to less, " \
+                          "or raise max.message.bytes of the topic.",
+      record_list_too_large: "Set batch.size to less than segment.bytes of the topic, or raise the latter.",
+      invalid_record: "Give the message what the topic requires, such as a key if the topic is compacted. Messages of the same " \
+                      "batch fail with it: send them again without it.",
+      invalid_timestamp: "Use a timestamp that the topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms " \
+                         "allow. Messages of the same batch fail with it: send them again without it.",
+      invalid_different_record: "Another message of the same batch is invalid: send this one again without it.",
+      policy_violation: "Ask the cluster's administrators for the policy."
     }.freeze
 
     # Codes whose advice differs for consumers.
@@ -70,7 +83,7 @@ module Penstock
 
     # Caused by the network, or its absence. The message then names the brokers and the last problem with a connection.
     NETWORK = %i[msg_timed_out timed_out transport all_brokers_down resolve].freeze
-    private_constant :FENCED, :BY_CODE, :FOR_CONSUMERS, :FOR_ADMINS, :KEEPS_TRYING, :NETWORK
+    private_constant :FENCED, :BY_CODE, :FOR_DELIVERIES, :FOR_CONSUMERS, :FOR_ADMINS, :KEEPS_TRYING, :NETWORK
 
     class << self
       # @param error_class [Class]
@@ -83,7 +96,8 @@ module Penstock
 
         return FOR_ADMINS[code] || BY_CODE[code] if error_class <= AdminError
 
-        (FOR_CONSUMERS[code] if error_class <= ConsumeError) || BY_CODE[code]
+        special = { ConsumeError => FOR_CONSUMERS, DeliveryError => FOR_DELIVERIES }.find { |group, _| error_class <= group }
+        special&.last&.fetch(code, nil) || BY_CODE[code]
       end
 
       # @return [Boolean] whether the message names brokers and the last problem; the text of a rejection has them already

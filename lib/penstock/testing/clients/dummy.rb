@@ -181,6 +181,9 @@ module Penstock
       # @return [nil] there is none, whatever is made to fail
       def fatal_error = nil
 
+      # @return [Error, nil] of the first message of the transaction that failed
+      attr_reader :failed_message
+
       # @return [Boolean]
       def transactional? = @transactional
 
@@ -195,7 +198,10 @@ module Penstock
 
       # Called by the producer.
       def begin_transaction(_timeout_ms = nil)
-        transaction_step("begin a transaction", :ready, :running) { transaction_begun }
+        transaction_step("begin a transaction", :ready, :running) do
+          @failed_message = nil
+          transaction_begun
+        end
       end
 
       # @raise [Error] abortable, if a message of the transaction failed
@@ -277,7 +283,10 @@ module Penstock
       end
 
       def settle(message, topic, error)
-        @transaction = :failed if error && @transaction == :running
+        if error && @transaction == :running
+          @transaction = :failed
+          @failed_message = error
+        end
         @accepted += 1
         @failed += 1 if error
         keep(message, topic) unless error
@@ -292,7 +301,7 @@ module Penstock
       end
 
       def failed_report(message, topic, error)
-        status = error.retriable? ? :not_persisted : :possibly_persisted
+        status = error.retriable? || ErrorFactory.permanent?(error.class, error.code) ? :not_persisted : :possibly_persisted
         DeliveryReport.new(topic, chosen_partition(message), nil, nil, nil, status, message[:label], error)
       end
 

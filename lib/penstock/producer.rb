@@ -362,8 +362,10 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     #   resume it; nothing was begun
     # @raise [SignalTrapError] when called in a signal trap; nothing was begun
     # @raise [TransactionError] when the cluster rejects a command, or cannot be reached in time (code :timed_out). Readers
-    #   of committed messages see nothing of the transaction, except when {Error#retriable?}, or when librdkafka has hung in
-    #   a commit (code :timed_out, see the message): then the outcome of the commit is unknown.
+    #   of committed messages see nothing of the transaction. If the commit failed because of a message, the error names its
+    #   topic, and the `cause` is the error of that message.
+    # @raise [TransactionOutcomeUnknownError] when the cluster did not say in time how the commit has ended. With a consumer, call
+    #   again. Without one, read the topic before you send the messages again
     # @raise [ForkedError] when the parent process used the producer before the fork: using its transactional.id here would
     #   fence the parent. Make a producer with an id of its own.
     def transaction(consumer = nil, batch = nil, *more, max: 100, timeout: 1, offset_metadata: nil, **wrong, &block)

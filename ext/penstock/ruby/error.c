@@ -114,13 +114,11 @@ static const char *outcome_text(const struct ps_delivery *delivery)
     }
 }
 
-/* The error of a failed delivery; nil for a message that was delivered. */
-VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topic)
+static VALUE delivery_error(const struct ps_client *client, const struct ps_delivery *delivery, VALUE topic)
 {
-    if (!delivery->err) return Qnil;
     struct penstock_error_context context = {
         .err = delivery->err,
-        .client = &ps_delivery_producer(delivery)->client,
+        .client = client,
         .topic = topic,
         .partition = delivery->partition,
         .fatal = delivery->fatal,
@@ -131,6 +129,39 @@ VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topi
     if (delivery->rejected) return penstock_error_new(penstock_rejected_error_class(delivery->rejected), &context, text);
     bool timed_out = delivery->err == RD_KAFKA_RESP_ERR__MSG_TIMED_OUT;
     return penstock_error_new(timed_out ? penstock_message_timed_out_error : penstock_delivery_error, &context, text);
+}
+
+/* The error of a failed delivery; nil for a message that was delivered. */
+VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topic)
+{
+    return delivery->err ? delivery_error(&ps_delivery_producer(delivery)->client, delivery, topic) : Qnil;
+}
+
+static bool failed_message(struct ps_producer *producer, struct ps_failed_message *failed)
+{
+    pthread_mutex_lock(&producer->client.lock);
+    *failed = producer->transactions.first_failed;
+    pthread_mutex_unlock(&producer->client.lock);
+    return failed->err;
+}
+
+VALUE penstock_failed_message_text(struct ps_producer *producer)
+{
+    struct ps_failed_message failed;
+    if (!producer->settings.transactional || !failed_message(producer, &failed)) return rb_utf8_str_new("", 0);
+    return rb_sprintf(", because a message of the transaction to %" PRIsVALUE " has failed (%s)", penstock_name(failed.topic),
+                      rd_kafka_err2str(failed.err));
+}
+
+VALUE penstock_failed_message_error(struct ps_producer *producer)
+{
+    struct ps_failed_message failed;
+    if (!failed_message(producer, &failed)) return Qnil;
+    struct ps_delivery delivery = {
+        .err = failed.err, .status = failed.status, .rejected = failed.rejected, .fatal = failed.fatal,
+        .partition = failed.partition, .reason = *failed.reason ? failed.reason : NULL,
+    };
+    return delivery_error(&producer->client, &delivery, penstock_name(failed.topic));
 }
 
 /* Ruby keeps an error's backtrace in an object that is not shareable between Ractors. This replaces it by Strings, which are. */

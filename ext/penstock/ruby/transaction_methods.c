@@ -257,6 +257,12 @@ static VALUE client_send_offsets(VALUE self, VALUE offsets, VALUE group, VALUE t
     return Qnil;
 }
 
+static VALUE client_failed_message(VALUE self)
+{
+    struct ps_producer *producer = penstock_producer_get(self);
+    return ps_client_inherited(&producer->client) ? Qnil : penstock_failed_message_error(producer);
+}
+
 /* ---- fatal errors ---- */
 
 static VALUE client_fatal_error(VALUE self)
@@ -314,6 +320,7 @@ void penstock_transaction_methods_init(VALUE client_class)
     rb_define_method(client_class, "commit_transaction", client_commit_transaction, 1);
     rb_define_method(client_class, "abort_transaction", client_abort_transaction, 1);
     rb_define_method(client_class, "send_offsets_to_transaction", client_send_offsets, 3);
+    rb_define_method(client_class, "failed_message", client_failed_message, 0);
     rb_define_method(client_class, "fatal_error", client_fatal_error, 0);
     rb_define_private_method(client_class, "call_test_fatal_error", client_call_test_fatal_error, 2);
     rb_define_method(client_class, "purge", client_purge, 0);

@@ -13,6 +13,11 @@ module Penstock
   # Readers of committed messages see nothing of the transaction. Do not send again from this producer.
   class ProducerFencedError < TransactionError; end
 
+  # The commit was sent, or may have been, and the cluster did not say in time how it has ended: the messages and offsets of the
+  # transaction are visible, or will be, or never. Running the transaction again may store its messages twice. {#retriable?} is
+  # true only with a consumer: {Producer#transaction} then finds out, and continues or goes back.
+  class TransactionOutcomeUnknownError < TransactionError; end
+
   # It is too late to abort: the transaction has been committed, possibly by a call that was interrupted or timed out.
   class TransactionCommittedError < TransactionError; end
 

@@ -163,6 +163,22 @@ static void read_result(struct ps_delivery *delivery, const rd_kafka_message_t *
 #endif
 }
 
+static void note_failed(struct ps_producer *producer, const struct ps_delivery *delivery, const char *topic)
+{
+    struct ps_failed_message *first = &producer->transactions.first_failed;
+    pthread_mutex_lock(&producer->client.lock);
+    if (!first->err) {
+        first->status = delivery->status;
+        first->rejected = delivery->rejected;
+        first->fatal = delivery->fatal;
+        first->partition = delivery->partition;
+        snprintf(first->topic, sizeof(first->topic), "%s", topic);
+        snprintf(first->reason, sizeof(first->reason), "%s", delivery->reason ? delivery->reason : "");
+        first->err = delivery->err;
+    }
+    pthread_mutex_unlock(&producer->client.lock);
+}
+
 uint32_t ps_latency_bucket(int64_t latency_us)
 {
     if (latency_us < 8) return latency_us < 0 ? 0 : (uint32_t)latency_us;
@@ -320,6 +336,7 @@ void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event)
             name = ps_events_name(producer->events, rd_kafka_topic_name(named_topic));
         }
         delivery->topic_name = name;
+        if (message->err && producer->settings.transactional) note_failed(producer, delivery, rd_kafka_topic_name(message->rkt));
         freed++;
         if (!message->err) count_latency(producer, delivery);
         else if (may_be_unnoticed(producer, delivery)) copy_topic(failed_topic, sizeof(failed_topic), message);

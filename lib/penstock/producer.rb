@@ -324,8 +324,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # "message.purged".
     #
     # A transaction may last for `transaction.timeout.ms` (default: 165 seconds). Then the cluster aborts it and fences the
-    # producer. The cluster reports the same when another producer takes over, so that the two cases cannot be
-    # distinguished: make a new producer.
+    # producer: make a new one.
     #
     # Inside the block, do not wait for another thread or fiber that sends through the same producer: it waits for the end
     # of the block.
@@ -364,6 +363,8 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # @raise [TransactionError] when the cluster rejects a command, or cannot be reached in time (code :timed_out). Readers
     #   of committed messages see nothing of the transaction. If the commit failed because of a message, the error names its
     #   topic, and the `cause` is the error of that message.
+    # @raise [TransactionTimedOutError] when the transaction has lasted longer than `transaction.timeout.ms`
+    # @raise [ProducerFencedError] when another producer has taken over
     # @raise [TransactionOutcomeUnknownError] when the cluster did not say in time how the commit has ended. With a consumer, call
     #   again. Without one, read the topic before you send the messages again
     # @raise [ForkedError] when the parent process used the producer before the fork: using its transactional.id here would
@@ -569,6 +570,9 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
 
     # @see RequiresSuper
     def initialized? = !@internals.nil?
+
+    # For {ConnectionPool}: whether it can do nothing more.
+    def broken? = closed? || @internals.fatal?
   end
 
   private_constant :ProducerRegistry, :Resending, :Tombstones, :Serializer

@@ -110,7 +110,7 @@ class ErrorTest < PenstockTest
 
   def test_timeouts_can_be_rescued_together
     including = CLASSES.select { |error| error.include?(Penstock::TimeoutError) }
-    assert_equal %w[AdminTimeoutError ConsumeTimeoutError MessageTimedOutError WaitTimeoutError],
+    assert_equal %w[AdminTimeoutError ConsumeTimeoutError MessageTimedOutError TransactionTimedOutError WaitTimeoutError],
                  including.map { |error| error.name.delete_prefix("Penstock::") }.sort
   end
 

@@ -5,8 +5,8 @@ module Penstock
   # @api private
   module Advice
     FENCED = "Another producer with the same transactional.id has taken over. " \
-             "Do not send again from here, and give each producer a transactional.id of its own. " \
-             "A transaction that lasts longer than transaction.timeout.ms causes the same error."
+             "Do not send again from here, and give each producer a transactional.id of its own."
+    OVERRAN = "Make a new producer, and put less into a transaction, or raise transaction.timeout.ms."
 
     BY_CODE = {
       queue_full: "Produce more slowly, wait for handles, or raise queue.buffering.max.messages.",
@@ -83,7 +83,7 @@ module Penstock
 
     # Caused by the network, or its absence. The message then names the brokers and the last problem with a connection.
     NETWORK = %i[msg_timed_out timed_out transport all_brokers_down resolve].freeze
-    private_constant :FENCED, :BY_CODE, :FOR_DELIVERIES, :FOR_CONSUMERS, :FOR_ADMINS, :KEEPS_TRYING, :NETWORK
+    private_constant :FENCED, :OVERRAN, :BY_CODE, :FOR_DELIVERIES, :FOR_CONSUMERS, :FOR_ADMINS, :KEEPS_TRYING, :NETWORK
 
     class << self
       # @param error_class [Class]
@@ -91,6 +91,7 @@ module Penstock
       # @param text [String] what happened
       # @return [String, nil]
       def of(error_class, code, text)
+        return OVERRAN if error_class <= TransactionTimedOutError
         return RejectionAdvice.advice(text) if error_class <= BrokerRejectedError
         return [BY_CODE[code], KEEPS_TRYING].compact.join(" ") if error_class <= BrokersUnreachableError
 

@@ -23,6 +23,7 @@ module Penstock
       QueueFullError => "The message was not accepted.",
       WaitTimeoutError => "Messages without a delivery result are still in flight and may be delivered later.",
       FatalError => "The producer can do nothing more. Messages in flight still get their delivery results.",
+      TransactionTimedOutError => "The cluster has aborted it, and accepts nothing more from this producer.",
       TransactionCommittedError => "Its messages and offsets are visible to all readers. Nothing was aborted."
     }.freeze
     # Codes of messages that certainly are not in the topic, and whose delivery fails again until the message, a setting or a right

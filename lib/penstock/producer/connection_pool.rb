@@ -133,6 +133,8 @@ module Penstock
       @configure = configure
       @lock = Mutex.new
       @indexes = {}.compare_by_identity # of the producers that are open
+      @lent = Hash.new(0).compare_by_identity # how often each producer of the gem's pool is lent, to one thread
+      @successors = {}.compare_by_identity # of those that can do nothing more, as the gem's pool cannot replace one
       @shut_down = false
       @current = generation
       publish("connection_pool.created", size:, timeout:)
@@ -140,8 +142,11 @@ module Penstock
 
     # Lends a producer to the block. Do not close it.
     #
+    # A producer that can do nothing more, because it was fenced or closed or had another fatal error, is not lent again: a new one
+    # with its number takes its place.
+    #
     # Blocks: until a producer is free, up to the pool's timeout; interruptible at once. If a {#reload} or {#shutdown} ran
-    # during the block, also until the producer is closed.
+    # during the block, or a new producer takes the place of another, also until that one is closed.
     #
     # @yieldparam producer [Producer]
     # @return [Object] the block's value
@@ -151,11 +156,12 @@ module Penstock
     def with
       lender = nil
       Thread.handle_interrupt(Exception => :never) do # so that no producer is lost between two lines
-        lender, producer = Thread.handle_interrupt(Exception => :on_blocking) { borrow }
+        lender, member = Thread.handle_interrupt(Exception => :on_blocking) { borrow }
         begin
+          producer = usable(member)
           Thread.handle_interrupt(Exception => :immediate) { yield producer }
         ensure
-          lender.pool.checkin
+          release(lender, member)
         end
       end
     ensure
@@ -255,10 +261,32 @@ module Penstock
       @lock.synchronize do
         if @current.pid != Process.pid # in a fork child
           @indexes = {}.compare_by_identity
+          @successors = {}.compare_by_identity
+          @lent = Hash.new(0).compare_by_identity
           @current = generation
         end
         @current
       end
+    end
+
+    # @param member [Producer] of the gem's pool
+    # @return [Producer] itself or its successor. A thread that has it already gets the same again, whatever has become of it: it may
+    #   be inside a transaction of it
+    def usable(member)
+      nested, producer = @lock.synchronize { [(@lent[member] += 1) > 1, @successors.fetch(member, member)] }
+      return producer if nested || !producer.__send__(:broken?)
+
+      Thread.handle_interrupt(Exception => :on_blocking) { close_one(producer, nil) }
+      unsent = producer.messages
+      build.tap do |made|
+        made.buffer_many(unsent) unless unsent.empty?
+        @lock.synchronize { @successors[member] = made }
+      end
+    end
+
+    def release(lender, member)
+      @lock.synchronize { @lent.delete(member) if (@lent[member] -= 1) < 1 }
+      lender.pool.checkin
     end
 
     # @return [Array(Generation, Producer)]
@@ -306,7 +334,7 @@ module Penstock
     # The gem calls the block with a lock held, so the block only collects. Producers returned later are closed in `with`.
     def retire(ended, timeout)
       ended.timeout = timeout
-      ended.pool.shutdown { |producer| ended.retired << producer }
+      ended.pool.shutdown { |member| ended.retired << (@successors.delete(member) || member) }
       close_retired(ended)
     end
 

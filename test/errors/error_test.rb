@@ -182,6 +182,16 @@ class ErrorTest < PenstockTest
     %w[grüße ü topic prodücer].zip(errors) { |part, error| assert_includes error.message, part }
   end
 
+  def test_the_description_of_a_code_is_in_the_message_once
+    ["Local: Unknown partition", "Unknown partition", "Local: Unknown partition: Local: Unknown partition",
+     "no place: Local: Unknown partition", "Local: Unknown partition: no place", "no place (Local: Unknown partition)"].each do |text|
+      cause = [-190, "_UNKNOWN_PARTITION", "Local: Unknown partition"]
+      message = Internal::ErrorFactory.build_native(Penstock::ConsumeError, text, cause, [], nil, ["t", 1], [false] * 3).message
+      assert_match(/\A(No place: )?Local: Unknown partition \(unknown_partition\) \[topic t, partition 1\]\. /, message)
+      assert_equal 1, message.scan("Unknown partition").size
+    end
+  end
+
   def test_a_rejection_by_the_embedded_cluster_has_a_complete_message
     embedded_cluster.create_topic(name = "made-twice-#{rand(2**32)}")
     message = assert_raises(Penstock::Error) { embedded_cluster.create_topic(name) }.message

@@ -93,6 +93,7 @@ module Penstock
       def of(error_class, code, text)
         return OVERRAN if error_class <= TransactionTimedOutError
         return RejectionAdvice.advice(text) if error_class <= BrokerRejectedError
+        return [RejectionAdvice.advice(text), BY_CODE[code]].compact.join(" ") if text.include?("no connection works")
         return [BY_CODE[code], KEEPS_TRYING].compact.join(" ") if error_class <= BrokersUnreachableError
 
         return FOR_ADMINS[code] || BY_CODE[code] if error_class <= AdminError

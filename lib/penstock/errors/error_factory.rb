@@ -113,12 +113,12 @@ module Penstock
       # requests begin with the part of librdkafka that has failed.
       def without_context(text, topic, partition, description)
         text.sub(PART_OF_LIBRDKAFKA, "").delete_prefix("#{topic} [#{partition}]: ")
-            .delete_suffix(" (#{description})").delete_suffix(": #{description}")
+            .delete_suffix(" (#{description})").delete_suffix(": #{description}").delete_prefix("#{description}: ")
       end
 
       def with_cause(text, description, code)
         cause = description && "#{description} (#{code})"
-        said = [description, description&.delete_prefix("Broker: ")].include?(text&.delete_suffix("."))
+        said = [description, description&.sub(/\A(?:Broker|Local): /, "")].include?(text&.delete_suffix("."))
         (said ? [cause] : [text&.delete_suffix("."), cause]).compact.join(": ")
       end
 

@@ -144,6 +144,23 @@ static bool read_fatal_error(struct ps_delivery *delivery)
     return true;
 }
 
+static bool purged(const struct ps_delivery *delivery)
+{
+    return delivery->err == RD_KAFKA_RESP_ERR__PURGE_QUEUE || delivery->err == RD_KAFKA_RESP_ERR__PURGE_INFLIGHT;
+}
+
+/* A message that is purged while no connection works was not sent because of that, whoever purges it. */
+static void note_problem(struct ps_delivery *delivery)
+{
+    struct ps_client *client = &ps_delivery_producer(delivery)->client;
+    char problem[512], text[600];
+    if (!purged(delivery) || atomic_load(&client->connections.working) > 0) return;
+    ps_client_last_error(client, problem, sizeof(problem));
+    if (!*problem) return;
+    snprintf(text, sizeof(text), "no connection works; last problem: %s", problem);
+    delivery->reason = strdup(text);
+}
+
 static void read_result(struct ps_delivery *delivery, const rd_kafka_message_t *message, int64_t now)
 {
     int64_t produced_us = delivery->latency_us;
@@ -155,7 +172,9 @@ static void read_result(struct ps_delivery *delivery, const rd_kafka_message_t *
     delivery->status = rd_kafka_message_status(message);
     /* M:fatal_error_kept */
     if (message->err && (read_fatal_error(delivery) || read_rejection(delivery, message->err, produced_us))) return;
+    note_problem(delivery);
 #ifdef HAVE_RD_KAFKA_MESSAGE_PRODUCE_ERRSTR
+    if (delivery->reason) return;
     const char *reason = message->err ? rd_kafka_message_produce_errstr(message) : NULL;
     if (!reason) return;
     delivery->reason = strdup(reason);
@@ -209,11 +228,6 @@ static void count_result(struct ps_producer *producer, rd_kafka_resp_err_t err)
         counter = &producer->purged;
     /* As in count_latency, no read-modify-write is needed. */
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1, memory_order_release);
-}
-
-static bool purged(const struct ps_delivery *delivery)
-{
-    return delivery->err == RD_KAFKA_RESP_ERR__PURGE_QUEUE || delivery->err == RD_KAFKA_RESP_ERR__PURGE_INFLIGHT;
 }
 
 /* The kind of its event; 0: none. Messages that an abort purges have none: the transaction publishes them

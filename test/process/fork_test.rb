@@ -227,6 +227,22 @@ class ForkTest < PenstockTest
     eventually(10) { probe.produce_sync(topic: name, payload: "probe", partition: 0).offset == 4 + (sent += 1) - 1 }
   end
 
+  # As docs/forking.md says.
+  def test_what_is_flushed_before_the_process_becomes_another_is_delivered
+    ["Process.daemon(true, true)", "exec(\"true\")", "exit!(true)"].each do |becoming|
+      name = topic(partitions: 1)
+      ruby!(<<~RUBY, cluster.bootstrap_servers, name)
+        producer = Penstock::Producer.new("bootstrap.servers": ARGV[0], "linger.ms": 60_000)
+        50.times { producer.produce_async(topic: ARGV[1], payload: "x") }
+        producer.buffer(topic: ARGV[1], payload: "x")
+        producer.flush_sync
+        producer.flush
+        #{becoming}
+      RUBY
+      assert_equal 51, Reader.new(cluster.bootstrap_servers).read(name).size
+    end
+  end
+
   def test_running_other_programs_does_not_disturb_a_producer
     name = topic(partitions: 1)
     one = producer("linger.ms": 50)

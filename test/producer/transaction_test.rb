@@ -642,46 +642,42 @@ class ProducerTransactionTest < TransactionTestCase
     assert_usable producer, name
   end
 
-  # The error of the commit itself says no more than that a message has failed.
-  def test_a_commit_that_fails_because_of_a_message_names_it_and_its_reason
+  # A transaction in which the broker rejects a message. Made anew each time: see "may then fail the next transaction too" in
+  # docs/transactions.md.
+  # @return [Penstock::Error] of the transaction, and the topic
+  def rejected_transaction
     cluster = own_cluster
     name = topic(on: cluster)
     producer = transactional(on: cluster)
     producer.transaction { nil }
+    cluster.inject_errors(:produce, :invalid_record)
+    error = assert_raises(Penstock::Error) do
+      producer.transaction { yield producer, producer.produce_async(topic: name, payload: "x", partition: 0), name }
+    end
+    [error, name]
+  end
+
+  # The error of the commit itself says no more than that a message has failed.
+  def test_a_commit_that_fails_because_of_a_message_names_it_and_its_reason
     [false, true].each do |early| # before the commit, or during it
-      cluster.inject_errors(:produce, :invalid_record)
-      error = assert_raises(Penstock::TransactionError) do
-        producer.transaction do
-          handle = producer.produce_async(topic: name, payload: "x", partition: 0)
-          eventually { !handle.pending? } if early
-        end
-      end
-      assert_equal [name, 0, true], [error.topic, error.partition, error.abortable?]
+      error, name = rejected_transaction { |_, handle| eventually { !handle.pending? } if early }
+      assert_equal [Penstock::TransactionError, name, 0, true], [error.class, error.topic, error.partition, error.abortable?]
       assert_equal [Penstock::DeliveryError, :invalid_record], [error.cause.class, error.cause.code]
       assert_match(/message of the transaction failed: .*failed to validate record.*topic is compacted/, error.message)
       refute_match(/Abort it/, error.message)
-      assert_usable producer, name
     end
   end
 
   def test_a_message_that_is_not_accepted_because_an_earlier_one_failed_names_the_reason
-    cluster = own_cluster
-    name = topic(on: cluster)
-    producer = transactional(on: cluster)
-    producer.transaction { nil }
-    [-> { producer.produce_sync(topic: name, payload: "y") }, -> { producer.produce_many_sync([{ topic: name, payload: "y" }] * 2) }]
-      .each do |produce|
-        cluster.inject_errors(:produce, :invalid_record)
-        error = assert_raises(Penstock::ProduceError) do
-          producer.transaction do
-            handle = producer.produce_async(topic: name, payload: "x", partition: 0)
-            eventually { !handle.pending? }
-            produce.call
-          end
-        end
-        assert_match(/a message of the transaction to #{name} has failed \(Broker: Broker failed to validate record\)/, error.message)
+    %i[produce_sync produce_many_sync].each do |call|
+      error, name = rejected_transaction do |producer, handle, topic|
+        eventually { !handle.pending? }
+        message = { topic:, payload: "y" }
+        producer.public_send(call, call == :produce_sync ? message : [message] * 2)
       end
-    assert_usable producer, name
+      assert_kind_of Penstock::ProduceError, error
+      assert_match(/a message of the transaction to #{name} has failed \(Broker: Broker failed to validate record\)/, error.message)
+    end
   end
 
   slow def test_an_error_of_another_producers_transaction_does_not_affect_this_one

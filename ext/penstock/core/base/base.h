@@ -46,6 +46,12 @@ void ps_random_watch_threads(rd_kafka_conf_t *conf); /* before rd_kafka_new: lib
 void ps_random_before_fork(void); /* only for pthread_atfork */
 void ps_random_after_fork(void);
 
+/* ---- pipes.c: librdkafka's pipes and other programs ------------------------------------------------------ */
+
+/* After librdkafka has made pipes: programs that the process starts do not inherit them. Does nothing except on Linux. */
+void ps_pipes_keep(void);
+void ps_pipes_keep_once(void); /* the same, at most once in each thread */
+
 /* ---- text.c: text from brokers and librdkafka -------------------------------------------------------- */
 
 enum ps_text_use {

@@ -106,11 +106,27 @@ static void parse_partition(VALUE value, struct parsing *parsing)
     parsing->message->partition = (int32_t)FIX2LONG(value);
 }
 
+struct time_parts {
+    VALUE time;
+    struct timespec parts;
+};
+
+static VALUE read_time(VALUE arg)
+{
+    struct time_parts *read = (struct time_parts *)arg;
+    read->parts = rb_time_timespec(read->time); /* raises if the seconds do not fit */
+    return Qnil;
+}
+
 static int64_t milliseconds(VALUE time, long index)
 {
-    struct timespec parts = rb_time_timespec(time);
-    if (parts.tv_sec > INT64_MAX / 1000 - 1)
-        raise_invalid(index, ":timestamp %" PRIsVALUE " is too far in the future", rb_inspect(time));
+    struct time_parts read = { .time = time };
+    int failed = 0;
+    rb_protect(read_time, (VALUE)&read, &failed);
+    if (failed) rb_set_errinfo(Qnil);
+    struct timespec parts = read.parts;
+    if (failed || parts.tv_sec > INT64_MAX / 1000 - 1 || parts.tv_sec < INT64_MIN / 1000)
+        raise_invalid(index, ":timestamp %" PRIsVALUE " is too far away", rb_inspect(time));
     return (int64_t)parts.tv_sec * 1000 + parts.tv_nsec / 1000000;
 }
 

@@ -5,6 +5,7 @@
 #include "ruby/penstock.h"
 #include <ruby/encoding.h>
 #include <stdarg.h>
+#include <stdio.h>
 
 VALUE penstock_usage_error, penstock_cluster_error, penstock_config_error, penstock_message_error, penstock_closed_error,
     penstock_forked_error, penstock_queue_full_error, penstock_produce_error, penstock_delivery_error,
@@ -163,9 +164,11 @@ static bool failed_message(struct ps_producer *producer, struct ps_failed_messag
 VALUE penstock_failed_message_text(struct ps_producer *producer)
 {
     struct ps_failed_message failed;
-    if (!producer->settings.transactional || !failed_message(producer, &failed)) return rb_utf8_str_new("", 0);
-    return rb_sprintf(", because a message of the transaction to %" PRIsVALUE " has failed (%s)", penstock_name(failed.topic),
-                      rd_kafka_err2str(failed.err));
+    char text[600] = "";
+    if (producer->settings.transactional && failed_message(producer, &failed))
+        snprintf(text, sizeof(text), ", because a message of the transaction to %s has failed (%s)", failed.topic,
+                 rd_kafka_err2str(failed.err));
+    return penstock_text(text);
 }
 
 VALUE penstock_failed_message_error(struct ps_producer *producer)

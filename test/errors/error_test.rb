@@ -183,9 +183,9 @@ class ErrorTest < PenstockTest
   end
 
   def test_the_description_of_a_code_is_in_the_message_once
-    ["Local: Unknown partition", "Unknown partition", "Local: Unknown partition: Local: Unknown partition",
-     "no place: Local: Unknown partition", "Local: Unknown partition: no place", "no place (Local: Unknown partition)"].each do |text|
-      cause = [-190, "_UNKNOWN_PARTITION", "Local: Unknown partition"]
+    cause = [-190, "_UNKNOWN_PARTITION", "Local: Unknown partition"]
+    [cause.last, "Unknown partition", "#{cause.last}: #{cause.last}", "no place: #{cause.last}", "#{cause.last}: no place",
+     "no place (#{cause.last})"].each do |text|
       message = Internal::ErrorFactory.build_native(Penstock::ConsumeError, text, cause, [], nil, ["t", 1], [false] * 3).message
       assert_match(/\A(No place: )?Local: Unknown partition \(unknown_partition\) \[topic t, partition 1\]\. /, message)
       assert_equal 1, message.scan("Unknown partition").size

@@ -129,11 +129,12 @@ class ConnectionPoolTest < PenstockTest
   end
 
   # @return [Array(ConnectionPool, String, EmbeddedCluster)] of transactional producers, and a topic
-  def transactional_pool(**kafka)
+  def transactional_pool
     own = own_cluster
     topic = topic(partitions: 1, on: own)
     pool = Penstock::ConnectionPool.new(size: 2) do |config, index|
-      configure(servers: own.bootstrap_servers, "transactional.id": "#{topic}-#{index}", log_level: 0, **kafka).call(config, index)
+      kafka = { "transactional.id": "#{topic}-#{index}", log_level: 0 }
+      configure(servers: own.bootstrap_servers, **kafka).call(config, index)
       config.logger = Logger.new(nil)
     end
     @pools << pool

@@ -19,8 +19,8 @@ class MessageTest < PenstockTest
   {
     topic: [nil, 5, ["a"], Object.new], payload: [5, :symbol, ["a"], {}, true, 1.5], key: [5, :symbol, ["a"]],
     partition: [nil, "1", 1.0, :one, -2, 2**31, 2**32, 2**64, -2**64], partition_key: [5, :symbol, ["a"], ""],
-    timestamp: ["now", 1.5, 0, -1, -2**62, 2**64, Time.at(-1), Time.at(0), Time.at(2 * 10**16), Time.at(2**63), Time.at(-2**63), Time.at(-2**70),
-                :now, [1]],
+    timestamp: ["now", 1.5, 0, -1, -2**62, 2**64, Time.at(-1), Time.at(0), Time.at(2 * 10**16), Time.at(2**63),
+                Time.at(-2**63), Time.at(-2**70), :now, [1]],
     headers: ["a", 5, [%w[a b]], [], { 1 => "a" }, { symbol: 1 }, { nil => "a" }, { "a" => 1 }, { "a" => :b },
               { "a" => ["b", 1] }, { "a" => [["b"]] }, { "a" => { "b" => "c" } },
               { "a\0b" => "c" }, { "\0" => nil }, { "\xFF" => "a" }, { "a\xC3".b => "b" }, { "é".encode("ISO-8859-1") => "a" },

@@ -90,7 +90,8 @@ static VALUE bearer_set_token(VALUE self, VALUE token, VALUE expires_ms, VALUE p
     rd_kafka_resp_err_t err = rd_kafka_oauthbearer_set_token(rk, token_text, expires, principal_text, pairs,
                                                              (size_t)count, errstr, sizeof(errstr));
     if (!err && expires > YEAR_3000_MS)
-        ps_client_log(client, 4, "TOKEN", "the token expires after the year 3000: lifetime_ms is in milliseconds since the epoch");
+        ps_client_log(client, 4, "TOKEN",
+                      "the token expires after the year 3000: lifetime_ms is in milliseconds since the epoch");
     ps_client_exit_long(client);
     ALLOCV_END(buffer);
     RB_GC_GUARD(token);

@@ -32,8 +32,8 @@ module Penstock
 
     # Codes whose advice differs for messages that a broker has rejected.
     FOR_DELIVERIES = {
-      msg_size_too_large: "The topic's max.message.bytes limits a whole batch: make the message smaller, set batch.size to less, " \
-                          "or raise max.message.bytes of the topic.",
+      msg_size_too_large: "The topic's max.message.bytes limits a whole batch: make the message smaller, set batch.size to " \
+                          "less, or raise max.message.bytes of the topic.",
       record_list_too_large: "Set batch.size to less than segment.bytes of the topic, or raise the latter.",
       invalid_record: "Give the message what the topic requires, such as a key if the topic is compacted. Messages of the same " \
                       "batch fail with it: send them again without it.",
@@ -79,11 +79,13 @@ module Penstock
       resource_not_found: "Check the name."
     }.freeze
 
+    SPECIAL = { AdminError => FOR_ADMINS, ConsumeError => FOR_CONSUMERS, DeliveryError => FOR_DELIVERIES }.freeze
+
     KEEPS_TRYING = "The producer keeps trying to connect: send the message again later, or store it elsewhere."
 
     # Caused by the network, or its absence. The message then names the brokers and the last problem with a connection.
     NETWORK = %i[msg_timed_out timed_out transport all_brokers_down resolve].freeze
-    private_constant :FENCED, :OVERRAN, :BY_CODE, :FOR_DELIVERIES, :FOR_CONSUMERS, :FOR_ADMINS, :KEEPS_TRYING, :NETWORK
+    private_constant :FENCED, :OVERRAN, :BY_CODE, :FOR_DELIVERIES, :FOR_CONSUMERS, :FOR_ADMINS, :SPECIAL, :KEEPS_TRYING, :NETWORK
 
     class << self
       # @param error_class [Class]
@@ -91,15 +93,21 @@ module Penstock
       # @param text [String] what happened
       # @return [String, nil]
       def of(error_class, code, text)
-        return OVERRAN if error_class <= TransactionTimedOutError
         return RejectionAdvice.advice(text) if error_class <= BrokerRejectedError
-        return [RejectionAdvice.advice(text), BY_CODE[code]].compact.join(" ") if text.include?("no connection works")
         return [BY_CODE[code], KEEPS_TRYING].compact.join(" ") if error_class <= BrokersUnreachableError
 
-        return FOR_ADMINS[code] || BY_CODE[code] if error_class <= AdminError
+        advice = by_code(error_class, code)
+        return advice unless error_class <= DeliveryError && text.include?("no connection works")
 
-        special = { ConsumeError => FOR_CONSUMERS, DeliveryError => FOR_DELIVERIES }.find { |group, _| error_class <= group }
-        special&.last&.fetch(code, nil) || BY_CODE[code]
+        [RejectionAdvice.advice(text), advice].compact.join(" ")
+      end
+
+      # @return [String, nil]
+      def by_code(error_class, code)
+        return OVERRAN if error_class <= TransactionTimedOutError
+
+        _, special = SPECIAL.find { |group, _| error_class <= group }
+        special&.fetch(code, nil) || BY_CODE[code]
       end
 
       # @return [Boolean] whether the message names brokers and the last problem; the text of a rejection has them already

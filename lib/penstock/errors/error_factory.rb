@@ -26,17 +26,20 @@ module Penstock
       TransactionTimedOutError => "The cluster has aborted it, and accepts nothing more from this producer.",
       TransactionCommittedError => "Its messages and offsets are visible to all readers. Nothing was aborted."
     }.freeze
-    # Codes of messages that certainly are not in the topic, and whose delivery fails again until the message, a setting or a right
-    # changes.
+    # Codes of messages that certainly are not in the topic, and whose delivery fails again until the message, a setting or a
+    # right changes.
     PERMANENT = %i[msg_size_too_large record_list_too_large invalid_msg_size invalid_record invalid_timestamp topic_exception
                    unsupported_for_message_format unsupported_compression_type unsupported_version invalid_required_acks
                    invalid_request policy_violation topic_authorization_failed cluster_authorization_failed
                    transactional_id_authorization_failed].freeze
+    LOOK_FIRST = "Its messages are in their topics if it was. Read these with isolation.level \"read_committed\" before you " \
+                 "send the messages again."
     AFTER_TIMEOUT = "If it was a change, it may still take effect: look before you repeat it."
     PART_OF_LIBRDKAFKA = /\A(?:\w+ (?:worker|response)[\w ]*(?:error|failed[\w ]*|response): )+/
     # A first word that can be capitalized, unlike topic_config or config.kafka.
     WORD = /\A(?!librdkafka)\p{Ll}[\p{Ll}'-]*(?=[,:]? |\z)/
-    private_constant :OPENINGS, :CONSEQUENCES, :PERMANENT, :AFTER_TIMEOUT, :PART_OF_LIBRDKAFKA, :WORD
+    private_constant :OPENINGS, :CONSEQUENCES, :PERMANENT, :LOOK_FIRST, :AFTER_TIMEOUT, :PART_OF_LIBRDKAFKA,
+                     :WORD
 
     class << self
       # @param error_class [Class]
@@ -90,6 +93,16 @@ module Penstock
         attributes = { **error.deconstruct_keys(nil), topic: failed.topic, partition: failed.partition }
         build(error.class, "a message of the transaction failed: #{reason(failed)}",
               Advice.of(failed.class, failed.code, failed.message), **attributes)
+      end
+
+      # The commit may be repeated, but not the whole transaction.
+      # @param error [TransactionError] of a commit
+      # @param finds_out [Boolean] whether the next call asks the cluster how this one has ended
+      # @return [TransactionOutcomeUnknownError]
+      def build_undecided_commit(error, finds_out:)
+        build(TransactionOutcomeUnknownError, "whether the transaction was committed is unknown (#{reason(error)})",
+              finds_out ? "The next call with this consumer finds out." : LOOK_FIRST,
+              **error.deconstruct_keys(nil), retriable: finds_out)
       end
 
       # @param error [Error] the first of a batch

@@ -5,15 +5,15 @@ module Penstock
   # all are false, the call was not allowed now or the cluster rejected it, and nothing has changed.
   class TransactionError < Error; end
 
-  # Another producer with the same `transactional.id` has taken over. The code is `:fenced`. Every call on the producer raises this error: `produce_*`,
-  # waiting for a handle, and `transaction`. {DeliveryHandle#error} returns it for messages that the producer had not
-  # delivered.
+  # Another producer with the same `transactional.id` has taken over. The code is `:fenced`. Every call on the producer raises
+  # this error: `produce_*`, waiting for a handle, and `transaction`. {DeliveryHandle#error} returns it for messages that the
+  # producer had not delivered.
   #
   # Readers of committed messages see nothing of the transaction. Do not send again from this producer.
   class ProducerFencedError < TransactionError; end
 
-  # The transaction lasted longer than `transaction.timeout.ms`. So the cluster has aborted it, and fences the producer. Make a new
-  # one; {ConnectionPool} does. Readers of committed messages see nothing of the transaction.
+  # The transaction lasted longer than `transaction.timeout.ms`. So the cluster has aborted it, and fences the producer. Make a
+  # new one; {ConnectionPool} does. Readers of committed messages see nothing of the transaction.
   class TransactionTimedOutError < ProducerFencedError
     include TimeoutError
   end

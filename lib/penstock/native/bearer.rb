@@ -14,8 +14,8 @@ module Penstock
 
       # Beginnings of librdkafka's texts that may quote the token or an extension, and the text that replaces each.
       REASONS = {
-        /\AMust supply an unexpired token/ => "it expired at %s; lifetime_ms is the time at which it expires, in milliseconds since " \
-                                              "the epoch",
+        /\AMust supply an unexpired token/ =>
+          "it expired at %s; lifetime_ms is the time at which it expires, in milliseconds since the epoch",
         /\ACannot explicitly set the reserved/ => "\"auth\" cannot be the name of an extension",
         %r{\ASASL/OAUTHBEARER extension keys} => "the name of an extension must be letters, A to Z and a to z",
         %r{\ASASL/OAUTHBEARER extension values} => "the token and the values of extensions must be visible ASCII characters"
@@ -25,8 +25,8 @@ module Penstock
       private_constant :NotAcceptedError, :REASONS, :TOKEN
 
       # @param token [String]
-      # @param lifetime_ms [Integer] when the token expires, in ms since the epoch. A time after the year 3000 is probably in a smaller
-      #   unit, and is logged as a warning
+      # @param lifetime_ms [Integer] when the token expires, in ms since the epoch. A time after the year 3000 is probably in a
+      #   smaller unit, and is logged as a warning
       # @param principal_name [String] the owner of the token
       # @param extensions [Hash{String, Symbol => String}] sent to the broker with the token
       # @return [0]

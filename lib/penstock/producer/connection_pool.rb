@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "pool_members"
+
 module Penstock
   # Lends producers to one thread at a time. It is for transactions, because a producer runs one transaction at a time.
   # Without transactions any number of threads may share one producer, and no pool is needed. Requires the connection_pool
@@ -133,8 +135,7 @@ module Penstock
       @configure = configure
       @lock = Mutex.new
       @indexes = {}.compare_by_identity # of the producers that are open
-      @lent = Hash.new(0).compare_by_identity # how often each producer of the gem's pool is lent, to one thread
-      @successors = {}.compare_by_identity # of those that can do nothing more, as the gem's pool cannot replace one
+      @members = Members.new
       @shut_down = false
       @current = generation
       publish("connection_pool.created", size:, timeout:)
@@ -142,8 +143,8 @@ module Penstock
 
     # Lends a producer to the block. Do not close it.
     #
-    # A producer that can do nothing more, because it was fenced or closed or had another fatal error, is not lent again: a new one
-    # with its number takes its place.
+    # A producer that was fenced or closed, or had another fatal error, is not lent again: a new one with its number takes its
+    # place.
     #
     # Blocks: until a producer is free, up to the pool's timeout; interruptible at once. If a {#reload} or {#shutdown} ran
     # during the block, or a new producer takes the place of another, also until that one is closed.
@@ -158,10 +159,11 @@ module Penstock
       Thread.handle_interrupt(Exception => :never) do # so that no producer is lost between two lines
         lender, member = Thread.handle_interrupt(Exception => :on_blocking) { borrow }
         begin
-          producer = usable(member)
+          producer = @members.lend(member) { |broken| replace_broken(broken) }
           Thread.handle_interrupt(Exception => :immediate) { yield producer }
         ensure
-          release(lender, member)
+          @members.give_back(member)
+          lender.pool.checkin
         end
       end
     ensure
@@ -261,32 +263,18 @@ module Penstock
       @lock.synchronize do
         if @current.pid != Process.pid # in a fork child
           @indexes = {}.compare_by_identity
-          @successors = {}.compare_by_identity
-          @lent = Hash.new(0).compare_by_identity
+          @members = Members.new
           @current = generation
         end
         @current
       end
     end
 
-    # @param member [Producer] of the gem's pool
-    # @return [Producer] itself or its successor. A thread that has it already gets the same again, whatever has become of it: it may
-    #   be inside a transaction of it
-    def usable(member)
-      nested, producer = @lock.synchronize { [(@lent[member] += 1) > 1, @successors.fetch(member, member)] }
-      return producer if nested || !producer.__send__(:broken?)
-
+    # @return [Producer] with the number and the buffer of one that can do nothing more
+    def replace_broken(producer)
       Thread.handle_interrupt(Exception => :on_blocking) { close_one(producer, nil) }
       unsent = producer.messages
-      build.tap do |made|
-        made.buffer_many(unsent) unless unsent.empty?
-        @lock.synchronize { @successors[member] = made }
-      end
-    end
-
-    def release(lender, member)
-      @lock.synchronize { @lent.delete(member) if (@lent[member] -= 1) < 1 }
-      lender.pool.checkin
+      build.tap { |made| made.buffer_many(unsent) unless unsent.empty? }
     end
 
     # @return [Array(Generation, Producer)]
@@ -334,7 +322,7 @@ module Penstock
     # The gem calls the block with a lock held, so the block only collects. Producers returned later are closed in `with`.
     def retire(ended, timeout)
       ended.timeout = timeout
-      ended.pool.shutdown { |member| ended.retired << (@successors.delete(member) || member) }
+      ended.pool.shutdown { |member| ended.retired << @members.remove(member) }
       close_retired(ended)
     end
 

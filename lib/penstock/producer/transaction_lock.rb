@@ -84,7 +84,8 @@ module Penstock
 
       def raise_deadlock
         closing = "close the producer, which aborts what runs, and make a new one"
-        advice = @thread&.alive? ? "Resume that fiber until it has ended, use a fiber scheduler, or #{closing}" : closing.capitalize
+        alive = "Resume that fiber until it has ended, use a fiber scheduler, or #{closing}"
+        advice = @thread&.alive? ? alive : closing.capitalize
         raise ErrorFactory.build(TransactionDeadlockError, "waiting would never end: #{deadlock_reason || "deadlock"}",
                                  "Nothing was sent or begun. #{advice}.")
       end

@@ -173,31 +173,17 @@ module Penstock
           connection.proven
         end
       rescue TransactionError => e
-        raise_commit_error(client, e) if e.abortable?
+        failed = client.failed_message if e.abortable?
+        raise ErrorFactory.build_failed_commit(e, failed), cause: failed if failed
+        raise if e.abortable?
+
         @stage = e.fatal? ? nil : :undecided
         reload_after(client, e)
-        raise undecided?(e) ? outcome_unknown(e) : e
-      end
-
-      # Names the message because of which the commit failed, if there is one.
-      def raise_commit_error(client, error)
-        failed = client.failed_message or raise error
-        raise ErrorFactory.build_failed_commit(error, failed), cause: failed
+        raise undecided?(e) ? ErrorFactory.build_undecided_commit(e, finds_out: !@ending.nil?) : e
       end
 
       # Also a commit in which librdkafka hangs.
       def undecided?(error) = !error.fatal? && (error.retriable? || error.code == :timed_out)
-
-      # The commit may be repeated, but not the whole transaction: only {ExactlyOnce} asks the cluster how the last one has ended.
-      def outcome_unknown(error)
-        asks = !@ending.nil?
-        advice = "Its messages are in their topics if it was. Read these with isolation.level \"read_committed\" before you send " \
-                 "the messages again."
-        ErrorFactory.build(TransactionOutcomeUnknownError,
-                           "whether the transaction was committed is unknown (#{ErrorFactory.reason(error)})",
-                           asks ? "The next call with this consumer finds out." : advice,
-                           code: error.code, number: error.number, name: error.name, retriable: asks, producer_id: @internals.id)
-      end
 
       # @raise [TransactionError] when the abort failed
       def roll_back(client)

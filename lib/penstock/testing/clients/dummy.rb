@@ -49,7 +49,7 @@ module Penstock
         @lock = Mutex.new
         @accepted = @failed = 0
         @connected = @closed = false # separate, so that nothing reopens a client that a signal trap closed
-        @transaction = nil # :ready, :running or :failed
+        @transaction = nil # :ready, :running, or the error because of which it can only be aborted
         forget
       end
 
@@ -181,8 +181,8 @@ module Penstock
       # @return [nil] there is none, whatever is made to fail
       def fatal_error = nil
 
-      # @return [Error, nil] of the first message of the transaction that failed
-      attr_reader :failed_message
+      # @return [Error, nil] of the first message of the transaction that failed, while it can only be aborted
+      def failed_message = (@transaction if @transaction.is_a?(Error))
 
       # @return [Boolean]
       def transactional? = @transactional
@@ -198,10 +198,7 @@ module Penstock
 
       # Called by the producer.
       def begin_transaction(_timeout_ms = nil)
-        transaction_step("begin a transaction", :ready, :running) do
-          @failed_message = nil
-          transaction_begun
-        end
+        transaction_step("begin a transaction", :ready, :running) { transaction_begun }
       end
 
       # @raise [Error] abortable, if a message of the transaction failed
@@ -215,9 +212,7 @@ module Penstock
       end
 
       # Called by the producer.
-      def send_offsets_to_transaction(_offsets, _group, _timeout_ms = nil)
-        transaction_step("commit offsets", :running, :running)
-      end
+      def send_offsets_to_transaction(_offsets, _group, _timeout = nil) = transaction_step("commit offsets", :running, :running)
 
       # @return [String]
       def inspect = "#<#{self.class} #{state}>"
@@ -283,10 +278,7 @@ module Penstock
       end
 
       def settle(message, topic, error)
-        if error && @transaction == :running
-          @transaction = :failed
-          @failed_message = error
-        end
+        @transaction = error if error && @transaction == :running
         @accepted += 1
         @failed += 1 if error
         keep(message, topic) unless error
@@ -327,19 +319,20 @@ module Penstock
         @monitor.instrument(event, payload)
       end
 
-      def in_transaction? = @transaction == :running || @transaction == :failed
+      def in_transaction? = @transaction == :running || !failed_message.nil?
 
       def transaction_step(name, from, to)
         raise_closed
         raise transaction_error(name, :not_configured, "the producer has no transactional.id") unless transactional?
 
         @lock.synchronize do
-          if @transaction == :failed && from == :running
+          state = failed_message ? :failed : @transaction
+          if state == :failed && from == :running
             raise transaction_error(name, :inconsistent, "a message of the transaction failed, so it has to be aborted",
                                     abortable: true)
           end
-          unless Array(from || [nil, :ready]).include?(@transaction)
-            raise transaction_error(name, :state, "the transaction is #{@transaction || "not initialized"}")
+          unless Array(from || [nil, :ready]).include?(state)
+            raise transaction_error(name, :state, "the transaction is #{state || "not initialized"}")
           end
 
           @transaction = to

@@ -67,7 +67,7 @@ module Penstock
         topic, partition, offset, group = place
         fatal, retriable, abortable = traits
         code = name&.delete_prefix("_")&.downcase&.to_sym
-        retriable &&= !permanent?(error_class, code)
+        retriable &&= fatal || !permanent?(error_class, code) # after a fatal error another client may send it
         attributes = { code:, number:, name:, producer_id:, topic: topic && Text.printable(topic), partition:,
                        fatal:, retriable:, abortable:, consumer_id:, admin_id:, offset:, group: }
         brokers = problem = nil unless Advice.network?(error_class, code)

@@ -286,6 +286,11 @@ static bool set_stage(struct ps_transaction_job *job, int stage)
     return atomic_compare_exchange_strong(&job->stage, &queued, stage);
 }
 
+bool ps_transaction_given_up(const struct ps_transaction_job *job)
+{
+    return closing_gave_up(job->producer);
+}
+
 bool ps_transaction_cancel(struct ps_transaction_job *job)
 {
     return set_stage(job, PS_TRANSACTION_CANCELLED);

@@ -35,7 +35,7 @@ static bool await_end(struct transaction_wait *wait, int64_t deadline_us)
         if (penstock_wait(completion, until_us)) return true;
         if (until_us == deadline_us) return false;
         wait->given_up = ps_transaction_given_up(wait->job);
-        if (wait->given_up) return true;
+        if (wait->given_up) return true; /* M:offsets_wait_ends */
     }
 }
 

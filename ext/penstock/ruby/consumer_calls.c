@@ -87,6 +87,8 @@ static bool await_answer(const struct asking *asking)
         int64_t until_us = penstock_earlier(asking->deadline_us, ps_now_us() + LOOK_US);
         if (penstock_wait(&asking->job->job.completion, until_us)) return true;
         if (until_us == asking->deadline_us) return false;
+        int64_t end_us = atomic_load(&consumer->calls_end_us); /* a close that has begun since this call */
+        if (end_us && ps_now_us() >= end_us && asking->job->call != PS_CONSUMER_ASSIGNMENT) return false;
         notice(consumer);
         bool done_anyway = asking->job->call == PS_CONSUMER_ASSIGN; /* then polls raise */
         if (!done_anyway) penstock_consumer_check_rejected(consumer);

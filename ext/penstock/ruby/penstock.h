@@ -57,6 +57,9 @@ NORETURN(void penstock_raise(VALUE error_class, const struct penstock_error_cont
 NORETURN(void penstock_raise_closed(const struct ps_client *client));
 NORETURN(void penstock_raise_uninitialized(VALUE object));
 VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topic);
+/* Of the first message of the latest transaction that was not delivered; nil: there is none. */
+VALUE penstock_failed_message_error(struct ps_producer *producer);
+VALUE penstock_failed_message_text(struct ps_producer *producer); /* for the end of a sentence; empty: there is none */
 VALUE penstock_rejected_error_class(enum ps_rejected kind);
 NORETURN(void penstock_raise_rejected(enum ps_rejected kind, const struct penstock_error_context *context, const char *text));
 void penstock_raise_if_rejected(struct ps_client *client, VALUE topic); /* returns unless brokers reject the client now */

@@ -26,6 +26,7 @@ module Penstock
     # @return [Hash{Symbol => Object}] {#payload}
     def to_h = payload
 
+
     # @param key [Symbol]
     # @return [Object]
     # @raise [KeyError] when the event has no such key; `payload[key]` returns nil instead
@@ -41,6 +42,15 @@ module Penstock
       plain = plain.select { |_, value| value.nil? || value.is_a?(String) || value.is_a?(Numeric) }
       json(id:, **plain, error: values[:error].is_a?(Error) ? values[:error].as_json : values[:error]&.class&.name)
     end
+
+    private
+
+    # Whose event it is.
+    # @return [Hash{Symbol => String, nil}]
+    def owner = payload[:consumer_id] ? payload.slice(:consumer_id) : { producer_id: payload[:producer_id] }
+
+    # @return [Exception, nil]
+    def error = payload[:error]
   end
 
   # The delivery result of a message. The Hash is made only when a listener reads it: there may be hundreds of thousands of
@@ -105,6 +115,7 @@ module Penstock
     # @return [Hash{Symbol => Object}] frozen; parses the text
     def payload = { **@owner, statistics: @parsed.value }.freeze
 
+
     # @param key [:producer_id, :consumer_id, :statistics]
     # @return [Object]
     def [](key) = @owner.fetch(key) { super }
@@ -127,5 +138,12 @@ module Penstock
 
     # Without AsJson's method json, because {#json} is the text. (see AsJson#as_json)
     def as_json(_options = nil) = { "class" => self.class.name, "id" => id, **@owner.transform_keys(&:name) }
+
+    private
+
+    # Without parsing the text, which may be what has failed.
+    attr_reader :owner
+
+    def error = nil
   end
 end

@@ -238,7 +238,6 @@ struct ps_news {
     _Atomic uint32_t wanted;  /* the kinds that have listeners */
     _Atomic uint64_t dropped;
     char *statistics;         /* the latest, as JSON; NULL: none came */
-    bool statistics_wait;     /* an item says so already */
 };
 
 void ps_news_init(struct ps_news *news);
@@ -247,8 +246,7 @@ bool ps_news_wanted(const struct ps_news *news, uint32_t kinds);
 void ps_news_add(struct ps_news *news, enum ps_news_kind kind, rd_kafka_resp_err_t err, bool lost,
                  const rd_kafka_topic_partition_list_t *list, const char *text); /* does nothing if no listener wants it */
 void ps_news_statistics(struct ps_news *news, const char *json);
-/* The caller frees the copy. NULL: none came. `published`: the next ones are news again. */
-char *ps_news_latest_statistics(struct ps_news *news, bool published);
+char *ps_news_latest_statistics(struct ps_news *news); /* NULL: none came; the caller frees the copy */
 struct ps_news_item *ps_news_take(struct ps_news *news); /* NULL: there is none; the caller frees it */
 void ps_news_free(struct ps_news_item *item);
 

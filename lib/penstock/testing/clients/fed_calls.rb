@@ -180,7 +180,7 @@ module Penstock
       # Of librdkafka there are no events, statistics or counts.
       def call_listen(*) = nil
       def call_news = nil
-      def call_statistics(_published) = nil
+      def call_statistics = nil
       def call_counts = [0] * ConsumerMetrics.members.size
 
       def call_set_credentials(_username, _password) = nil

@@ -562,11 +562,36 @@ class ConsumerTest < ConsumerTestCase
     assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.id = "" } }
   end
 
+  CONTRADICTIONS = {
+    { "session.timeout.ms": 10_000, "max.poll.interval.ms": 5_000 } => /max\.poll\.interval\.ms/,
+    { "max.poll.interval.ms": 5_000 } =>
+      /max\.poll\.interval\.ms \(5000\) must be at least session\.timeout\.ms \(45000, the default\)/,
+    { "fetch.max.bytes": 100_000 } =>
+      /fetch\.max\.bytes \(100000\) must be at least message\.max\.bytes \(1000000, the default\)/,
+    { "fetch.max.bytes": 2_000_000, "receive.message.max.bytes": 2_000_511 } =>
+      /receive\.message\.max\.bytes \(2000511\) must be at least fetch\.max\.bytes \(2000000\) \+ 512/,
+    { "receive.message.max.bytes": 1_000_511 } => /receive\.message\.max\.bytes.* at least fetch\.max\.bytes \(1000000\) \+ 512/,
+    { "reconnect.backoff.ms": 20_000 } =>
+      /reconnect\.backoff\.max\.ms \(10000, the default\) must be at least reconnect\.backoff\.ms \(20000\)/,
+    { "partition.assignment.strategy": "cooperative-sticky,range" } => /partition\.assignment\.strategy must not combine/
+  }.freeze
+
+  # librdkafka finds them when the client is made, which is at the first use.
   def test_contradictory_settings_raise
-    error = assert_raises(Penstock::ConfigurationInvalidError) do
-      consumer("session.timeout.ms": 10_000, "max.poll.interval.ms": 5_000, "group.id": "g")
+    CONTRADICTIONS.each do |settings, text|
+      error = assert_raises(Penstock::ConfigurationInvalidError, settings.inspect) { consumer("group.id": "g", **settings) }
+      assert_match text, error.message
     end
-    assert_match(/max\.poll\.interval\.ms/, error.message)
+  end
+
+  # fetch.max.bytes fits to the other limits, unless it is set too.
+  def test_limits_that_contradict_only_defaults_are_accepted
+    [{ "receive.message.max.bytes": 1_000_512 }, { "receive.message.max.bytes": 100_000, "message.max.bytes": 99_000 },
+     { "receive.message.max.bytes": 5_000_000, "queued.max.messages.kbytes": 100_000 }, { "queued.max.messages.kbytes": 1 },
+     { "message.max.bytes": 900_000_000 }, { "session.timeout.ms": 6_000, "max.poll.interval.ms": 6_000 }].each do |settings|
+      one = unreachable_consumer("group.id": "g", **settings)
+      assert_empty one.assignment, settings # it is open
+    end
   end
 
   # librdkafka's #4381.

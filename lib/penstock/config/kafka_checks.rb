@@ -27,6 +27,7 @@ module Penstock
     }.freeze
 
     SYNONYMS = { "sasl.mechanism": :"sasl.mechanisms", "compression.codec": :"compression.type" }.freeze
+    OIDC = %i[sasl.oauthbearer.client.id sasl.oauthbearer.client.secret sasl.oauthbearer.token.endpoint.url].freeze
     PASSWORDS = /\A(PLAIN|SCRAM-SHA-(256|512))\z/
     NO_TLS_NEEDED = %i[ssl.endpoint.identification.algorithm].freeze
     # Compared by the value that librdkafka reads, because they can be spelled in several ways.
@@ -39,8 +40,9 @@ module Penstock
       sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.jwt.template.file
     ].freeze
     PEMS = %i[ssl.ca.pem ssl.certificate.pem ssl.key.pem https.ca.pem sasl.oauthbearer.assertion.private.key.pem].freeze
-    ASSIGNORS = %w[range roundrobin cooperative-sticky].freeze
-    private_constant :ASSIGNORS, :ORDERED, :FEATURES, :SYNONYMS, :PASSWORDS, :NO_TLS_NEEDED, :READ, :FILES, :PEMS
+    COOPERATIVE = "cooperative-sticky"
+    ASSIGNORS = ["range", "roundrobin", COOPERATIVE].freeze
+    private_constant :COOPERATIVE, :ASSIGNORS, :ORDERED, :FEATURES, :SYNONYMS, :OIDC, :PASSWORDS, :NO_TLS_NEEDED, :READ, :FILES, :PEMS
 
     # The table of settings that librdkafka prints.
     # @return [Hash{Symbol => Array<Array(String, String)>}] by name: "P", "C" or "*" for both, and the description
@@ -69,6 +71,7 @@ module Penstock
     def call
       check_aliases
       check_names
+      check_client_id
       return [] if READ.any? { |name| @effective.key?(name) && read(name).nil? } # librdkafka rejects it and says why
 
       check_order
@@ -114,6 +117,14 @@ module Penstock
       Settings.raise_invalid_setting(unknown) if unknown
     end
 
+    # librdkafka writes it into the JSON of its statistics as it is.
+    def check_client_id
+      return unless @given[:"client.id"].to_s.match?(/["\\\x00-\x1F]/)
+
+      raise_invalid "client.id must not contain quotes, backslashes or control characters: " \
+                    "librdkafka's statistics would not be valid JSON"
+    end
+
     # ---- times ----
 
     def check_order
@@ -137,6 +148,9 @@ module Penstock
     # ---- TLS and SASL ----
 
     def check_tls
+      if @given.key?(:"ssl.keystore.location") && !@given.key?(:"ssl.keystore.password")
+        raise_invalid "ssl.keystore.location requires ssl.keystore.password"
+      end
       useless = @given.keys.find { |name| name.start_with?("ssl.") && !NO_TLS_NEEDED.include?(name) } unless tls?
       raise_invalid "#{useless} has no effect without TLS: set security.protocol to \"ssl\" or \"sasl_ssl\"" if useless
       %i[certificate key].permutation do |one, other|
@@ -189,10 +203,19 @@ module Penstock
       if @token_provider && others.any?
         raise_invalid "#{others.first} and config.oauth.token_provider_listener would both provide tokens: set only one of them"
       end
+      check_oidc if value(:"sasl.oauthbearer.method") == "oidc"
       return if @token_provider || others.any?
 
       raise_invalid "sasl.mechanism OAUTHBEARER requires a source of tokens: " \
              "set config.oauth.token_provider_listener, or sasl.oauthbearer.method to \"oidc\""
+    end
+
+    # Other grants and sources of tokens need other settings.
+    def check_oidc
+      return if %i[sasl.oauthbearer.grant.type sasl.oauthbearer.metadata.authentication.type].any? { |name| @given.key?(name) }
+
+      missing = OIDC.find { |name| @effective[name].nil? || blank?(@effective[name]) }
+      raise_invalid "sasl.oauthbearer.method \"oidc\" requires #{missing}" if missing
     end
 
     def raise_invalid_provider
@@ -239,9 +262,13 @@ module Penstock
     # ---- values that librdkafka would quote when it connects ----
 
     def check_assignment
-      words = @given[:"partition.assignment.strategy"].to_s.split(",").map(&:strip)
-      wrong = words.find { |word| !ASSIGNORS.include?(word) } or return
-      raise_invalid "partition.assignment.strategy must be one of #{ASSIGNORS.join(", ")}#{Suggestion.hint(wrong, ASSIGNORS)}"
+      words = @given[:"partition.assignment.strategy"].to_s.split(",").map(&:lstrip) # librdkafka does not strip the right side
+      wrong = words.find { |word| !ASSIGNORS.include?(word) }
+      raise_invalid "partition.assignment.strategy must be one of #{ASSIGNORS.join(", ")}#{Suggestion.hint(wrong, ASSIGNORS)}" if wrong
+      return unless words.include?(COOPERATIVE) && words.uniq.size > 1
+
+      raise_invalid "partition.assignment.strategy must not combine \"#{COOPERATIVE}\" with other strategies: its members keep their " \
+                    "partitions in a rebalance, and those of the others give them up"
     end
 
     # ---- what librdkafka was built with ----

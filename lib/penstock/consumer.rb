@@ -55,9 +55,9 @@ module Penstock
   # If the `initialize` of a subclass does not call super, `new` raises a TypeError.
   #
   # {#poll} raises an error once, if the caller has to know it: the topic is unknown or may not be read, an offset is out of
-  # range, the consumer did not poll in time. Polling can continue after it, unless it is `fatal?`. Temporary problems with
-  # brokers are logged, and librdkafka retries. {Batch#ends} names the partitions that have no more messages, if
-  # `enable.partition.eof` is true.
+  # range, the consumer did not poll in time. Polling can continue after it, unless it is `fatal?`: each poll raises a fatal error,
+  # after up to a second. Temporary problems with brokers are logged, and librdkafka retries. {Batch#ends} names the partitions that
+  # have no more messages, if `enable.partition.eof` is true.
   #
   # A message of another client may have headers that cannot be read. Reading them raises ({Message#error}, {Batch#errors}).
   #
@@ -306,7 +306,7 @@ module Penstock
       return to_enum(:each, timeout:) unless block_given?
 
       Thread.current[GAVE_UP] = nil
-      return self if closed?
+      return self if %i[closing closed].include?(state) # in a fork child the poll raises
 
       loop do
         if (message = poll_unless_closed(timeout)) then yield message

@@ -435,6 +435,44 @@ class ConsumerTest < ConsumerTestCase
     assert_took(10, seconds_of { assert_predicate one.close, :complete? })
   end
 
+  def with_fatal_error
+    own = own_cluster
+    own.create_topic("fatal", partitions: 1)
+    own.inject_errors(:join_group, *[:fenced_instance_id] * 5)
+    kafka = { "group.instance.id": "me", log_level: 0 }
+    one = group_consumer(servers: own.bootstrap_servers, **kafka) { |config| config.logger = Logger.new(nil) }.subscribe("fatal")
+    refute_predicate one.status, :fatal?
+    first = nil
+    eventually { first = fatal_error_of { one.poll(timeout: 0.05) } }
+    assert_equal [:fenced_instance_id, true], [first.code, first.fatal?]
+    one
+  end
+
+  def test_polls_raise_a_fatal_error_when_their_time_is_up
+    one = with_fatal_error
+    assert_equal [:fatal, true, false, false],
+                 [one.status.to_sym, one.status.fatal?, one.status.connected?, one.status.active?]
+    raised = 0
+    seconds = seconds_of { 5.times { raised += 1 if fatal_error_of { one.poll_batch(timeout: 0.05) } } }
+    assert_equal 5, raised
+    assert_operator seconds, :>=, 0.25
+    assert fatal_error_of { one.poll(timeout: 0) }
+    one.close
+    assert_equal :closed, one.status.to_sym
+  end
+
+  slow def test_a_poll_with_a_long_or_no_limit_raises_a_fatal_error_after_a_second
+    one = with_fatal_error
+    [60, nil].each do |timeout|
+      error = nil
+      seconds = seconds_of { error = fatal_error_of { one.poll(timeout:) } }
+      assert_equal :fenced_instance_id, error.code
+      assert_operator seconds, :>=, 1
+      assert_took(20, seconds)
+    end
+    assert fatal_error_of { one.each(timeout: nil) { flunk } }
+  end
+
   # @return [Penstock::Error, nil]
   def fatal_error_of
     yield
@@ -869,7 +907,7 @@ class ConsumerTest < ConsumerTestCase
       state
     end
     forked = Penstock::ForkedError
-    assert_equal [[forked, nil, forked, Penstock::ConfigurationInvalidError], "b", [true, nil], true, true, [true, nil]], result
+    assert_equal [[forked, forked, forked, Penstock::ConfigurationInvalidError], "b", [true, nil], true, true, [true, nil]], result
     assert_equal "b", one.poll(timeout: 10).payload
   end
 

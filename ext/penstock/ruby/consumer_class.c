@@ -218,13 +218,14 @@ static VALUE consumer_call_close(VALUE self, VALUE timeout_ms)
     return closed ? Qtrue : Qfalse;
 }
 
-/* :inherited in a fork child, which cannot use the consumer. */
+/* :inherited in a fork child, which cannot use the consumer; :fatal after a poll has met a fatal error. */
 static VALUE consumer_state(VALUE self)
 {
     static const char *const names[] = { "configured", "open", "closing", "closed" };
     const struct ps_consumer *consumer = penstock_consumer_any(self);
     int state = atomic_load(&consumer->client.state);
     if (ps_client_inherited(&consumer->client) && state != PS_NEW) return ID2SYM(rb_intern("inherited"));
+    if (state == PS_OPEN && atomic_load(&consumer->fatal)) return ID2SYM(rb_intern("fatal"));
     return ID2SYM(rb_intern(names[state]));
 }
 

@@ -313,16 +313,20 @@ static void raise_problem(const struct taking *taking)
     rb_exc_raise(error);
 }
 
-/* After a fatal error, each poll that finds no message raises it. */
-static void check_fatal(const struct ps_consumer *consumer)
+static void raise_fatal(const struct ps_consumer *consumer)
 {
     struct penstock_error_context context = penstock_no_context;
     context.err = atomic_load(&consumer->fatal);
-    if (!context.err) return;
     context.client = &consumer->client;
     context.fatal = true;
     penstock_raise(penstock_consume_error, &context, "the consumer has had a fatal error");
 }
+
+/*
+ * Polls that were waiting when the fatal error came raise it at once. Each later one raises it when its time is up, or after this
+ * time: a program that rescues the error and polls on would otherwise keep a processor busy.
+ */
+enum { LONGEST_FATAL_WAIT_US = 1000 * 1000 };
 
 /* A number for this fiber that no other has. */
 static uint64_t this_owner(void)
@@ -368,6 +372,8 @@ static void wait_for_messages(struct taking *taking, VALUE timeout)
 {
     int64_t deadline_us = ps_deadline_us(penstock_seconds(timeout));
     struct ps_consumer *opened = penstock_consumer_open(taking->self);
+    bool was_fatal = atomic_load(&opened->fatal);
+    if (was_fatal) deadline_us = penstock_earlier(deadline_us, ps_now_us() + LONGEST_FATAL_WAIT_US);
     taking->owner = this_owner();
     if (opened->settings.mark == PS_MARK_NEXT_POLL) ps_ledger_finish(&opened->ledger, taking->owner); /* M:poll_marks_previous */
     for (;;) {
@@ -375,9 +381,10 @@ static void wait_for_messages(struct taking *taking, VALUE timeout)
         penstock_publish_news(taking->self, consumer); /* now, as an interrupt of a listener loses no message */
         uint32_t rings = atomic_load(&consumer->bell.rings); /* before it looks for events: see consumer.c */
         if (take_once(taking)) return;
-        check_fatal(consumer);
+        bool late = ps_now_us() >= deadline_us;
+        if (atomic_load(&consumer->fatal) && (late || !was_fatal)) raise_fatal(consumer);
         penstock_consumer_check_rejected(consumer);
-        if (ps_now_us() >= deadline_us) return;
+        if (late) return;
         ps_blocks_trim();
         penstock_wait_bell(&consumer->bell, rings, penstock_earlier(deadline_us, nap_until_us(consumer)));
     }

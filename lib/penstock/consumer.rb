@@ -260,10 +260,10 @@ module Penstock
     # @raise [ForkedError] when the parent process used the consumer before the fork
     def membership
       need_group("membership")
-      state, generation, member_id = call_membership
+      state, generation, member_id, error = call_membership
       protocol = config.__send__(:given, "group.protocol").to_s == "consumer" ? :consumer : :classic
       instance_id = config.__send__(:given, "group.instance.id")
-      Membership.new(@subscribed ? state : nil, member_id, generation, protocol, instance_id&.to_s).freeze
+      Membership.new(@subscribed ? state : nil, member_id, generation, protocol, instance_id&.to_s, error).freeze
     end
 
     # @!method poll(timeout: 1)

@@ -249,7 +249,8 @@ static void fill_locked(struct taking *taking, bool with_gvl)
         ps_consumer_count(consumer, fetched);
         ps_ledger_handed_out_all(&consumer->ledger, fetched, taking->owner); /* take_message has reserved what it needs */
     }
-    if (!has_result(taking) && taking->end == FILLED) taking->problem = ps_consumer_take_problem(consumer);
+    if (!has_result(taking) && taking->end == FILLED) taking->problem = ps_consumer_take_due_problem(consumer);
+    if (count_of(taking) > 0 && atomic_load(&consumer->size_error.due_us) != PS_FOREVER) ps_lasting_end(&consumer->size_error);
     if (consumer->settings.mark == PS_MARK_AT_ONCE) ps_ledger_finish(&consumer->ledger, taking->owner); /* M:marked_at_once */
     if (count_of(taking) > 0) ps_consumer_store_sometimes(consumer);
     else ps_consumer_store(consumer);
@@ -304,6 +305,7 @@ static void raise_problem(const struct taking *taking)
         .client = &taking->consumer->client,
         .topic = *problem->topic ? penstock_text(problem->topic) : Qnil,
         .partition = problem->partition,
+        .group = problem->group || fatal ? penstock_consumer_group(taking->consumer) : Qnil,
         .offset = problem->offset >= 0 ? &problem->offset : NULL,
         .fatal = fatal,
     };
@@ -317,6 +319,7 @@ static void raise_fatal(const struct ps_consumer *consumer)
 {
     struct penstock_error_context context = penstock_no_context;
     context.err = atomic_load(&consumer->fatal);
+    context.group = penstock_consumer_group(consumer);
     context.client = &consumer->client;
     context.fatal = true;
     penstock_raise(penstock_consume_error, &context, "the consumer has had a fatal error");

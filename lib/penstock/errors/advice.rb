@@ -33,7 +33,17 @@ module Penstock
     # Codes whose advice differs for consumers.
     FOR_CONSUMERS = {
       topic_authorization_failed: "Grant this client the right to read the topic.",
-      group_authorization_failed: "Grant this client the right to use the group.",
+      group_authorization_failed: "Grant this client the right to use the group (the operation Read).",
+      inconsistent_group_protocol: "The members of a group need one partition.assignment.strategy in common, and the same " \
+                                   "group.protocol. Compare the settings of its members.",
+      invalid_session_timeout: "Set session.timeout.ms to what the brokers allow: group.min.session.timeout.ms to " \
+                               "group.max.session.timeout.ms.",
+      group_max_size_reached: "The group has as many members as the brokers allow (group.max.size). Run fewer, or raise it.",
+      invalid_group_id: "Choose another group.id.",
+      unreleased_instance_id: "Another member of the group has this group.instance.id. Give each member its own.",
+      unknown: "See the brokers' logs. If it concerns a group, check that this client may read the group.",
+      unsupported_assignor: "Set group.remote.assignor to one that the brokers have.",
+      msg_size_too_large: "Set receive.message.max.bytes above the topic's max.message.bytes, and at least 512 above fetch.max.bytes.",
       max_poll_exceeded: "Poll more often, take fewer messages at a time, or raise max.poll.interval.ms. " \
                          "The next poll joins the group again.",
       bad_msg: "The rest of the message can be read. Decide whether to process it without headers.",
@@ -82,6 +92,8 @@ module Penstock
         return [BY_CODE[code], KEEPS_TRYING].compact.join(" ") if error_class <= BrokersUnreachableError
 
         return FOR_ADMINS[code] || BY_CODE[code] if error_class <= AdminError
+
+        return if code == :bad_msg && !text.include?("headers") # of the whole message, or no message at all
 
         (FOR_CONSUMERS[code] if error_class <= ConsumeError) || BY_CODE[code]
       end

@@ -558,6 +558,19 @@ static void consumer_pause(struct ps_consumer_job *query, bool paused)
     rd_kafka_topic_partition_list_destroy(changed);
 }
 
+static void consumer_subscribe(struct ps_consumer_job *query)
+{
+    struct ps_consumer *consumer = query->consumer;
+    rd_kafka_t *rk = consumer->client.rk;
+    bool subscribes = query->list != NULL;
+    if (subscribes) atomic_store(&consumer->ever_subscribed, true);
+    query->err = subscribes ? rd_kafka_subscribe(rk, query->list) : rd_kafka_unsubscribe(rk);
+    if (query->err) return;
+    atomic_store(&consumer->syncs, 0);
+    ps_lasting_begin_anew(&consumer->group_error, subscribes);
+    atomic_store(&consumer->subscribed, subscribes);
+}
+
 static bool answered_later(enum ps_consumer_call call)
 {
     return call == PS_CONSUMER_COMMIT || call == PS_CONSUMER_COMMITTED || call == PS_CONSUMER_OFFSETS ||
@@ -570,7 +583,7 @@ static void job_run(struct ps_job *job)
     rd_kafka_t *rk = query->consumer->client.rk;
 
     switch (query->call) {
-    case PS_CONSUMER_SUBSCRIBE: query->err = query->list ? rd_kafka_subscribe(rk, query->list) : rd_kafka_unsubscribe(rk); break;
+    case PS_CONSUMER_SUBSCRIBE: consumer_subscribe(query); break;
     case PS_CONSUMER_ASSIGN: query->err = consumer_assign(query); break;
     case PS_CONSUMER_ASSIGNMENT: query->err = rd_kafka_assignment(rk, &query->list); break;
     case PS_CONSUMER_COMMIT: query->err = consumer_commit(query); break;

@@ -425,9 +425,12 @@ bool ps_error_passes(rd_kafka_resp_err_t err)
     }
 }
 
-/* A consumer without a group.id does not use a group, so errors of groups do not concern it. */
-static bool concerns_unused_group(const struct ps_consumer *consumer, rd_kafka_resp_err_t err)
+/* librdkafka looks for a coordinator again and again. Its own errors, such as a connection that ended, pass. A consumer without a
+ * group.id does not use a group, so errors of groups do not concern it. */
+static bool is_unimportant(const struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text)
 {
+    static const char query[] = "FindCoordinator ";
+    if (strncmp(text, query, sizeof(query) - 1) == 0 && (err < 0 || !consumer->settings.grouped)) return true;
     return !consumer->settings.grouped && (err == RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED ||
                                            err == RD_KAFKA_RESP_ERR_INVALID_GROUP_ID);
 }
@@ -457,7 +460,7 @@ bool ps_consumer_absorb_error(struct ps_consumer *consumer, rd_kafka_resp_err_t 
     char text[1024];
     ps_client_quote(&consumer->client, text, sizeof(text), message);
     bool rejected = connection_error(err) && ps_rejection_error(&consumer->client.rejection, consumer->client.rk, err, text);
-    if (!rejected && !ps_error_passes(err) && !concerns_unused_group(consumer, err)) return false;
+    if (!rejected && !ps_error_passes(err) && !is_unimportant(consumer, err, text)) return false;
     ps_consumer_log_error(consumer, err, text);
     return true;
 }

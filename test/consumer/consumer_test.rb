@@ -622,6 +622,17 @@ class ConsumerTest < ConsumerTestCase
     end
   end
 
+  def test_settings_of_the_classic_protocol_contradict_the_protocol_consumer
+    skip "this librdkafka knows only the classic protocol" if Internal::Settings.read("group.protocol", "consumer").nil?
+
+    kafka = { "group.id": "g", "group.protocol": "consumer" }
+    { "session.timeout.ms": 7_000, "heartbeat.interval.ms": 500, "partition.assignment.strategy": "range" }.each do |name, value|
+      error = assert_raises(Penstock::ConfigurationInvalidError) { consumer(**kafka, name => value) }
+      assert_match(/#{Regexp.escape(name.to_s)} must not be set with group\.protocol "consumer"/, error.message)
+    end
+    assert_empty unreachable_consumer(**kafka, "max.poll.interval.ms": 7_000).assignment # the session's default is not used
+  end
+
   # fetch.max.bytes fits to the other limits, unless it is set too.
   def test_limits_that_contradict_only_defaults_are_accepted
     [{ "receive.message.max.bytes": 1_000_512 }, { "receive.message.max.bytes": 100_000, "message.max.bytes": 99_000 },

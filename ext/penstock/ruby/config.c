@@ -237,12 +237,15 @@ static void check_conflicts(rd_kafka_conf_t *conf, VALUE settings, const struct 
     }
 }
 
-/* KIP-848: brokers decide these. */
-static void check_group_protocol(rd_kafka_conf_t *conf, VALUE settings)
+/* KIP-848: brokers decide what these settings are for. */
+static void check_group_settings(rd_kafka_conf_t *conf, VALUE settings)
 {
     static const char *const classic[] = { "session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy",
                                            "group.protocol.type" };
-    if (!was_given(settings, "group.protocol", NULL) || !conf_is(conf, "group.protocol", "consumer")) return;
+    if (!was_given(settings, "group.protocol", NULL) || !conf_is(conf, "group.protocol", "consumer")) {
+        check_at_least(conf, settings, "max.poll.interval.ms", "session.timeout.ms", 0);
+        return;
+    }
     for (size_t i = 0; i < sizeof(classic) / sizeof(*classic); i++)
         if (was_given(settings, classic[i], NULL))
             penstock_raise(penstock_config_error, &penstock_no_context,
@@ -258,8 +261,7 @@ static void check_consumer_conflicts(rd_kafka_conf_t *conf, VALUE settings)
     if (was_given(settings, "fetch.max.bytes", NULL)) check_at_least(conf, settings, "fetch.max.bytes", "message.max.bytes", 0);
     if (was_given(settings, "receive.message.max.bytes", NULL))
         check_at_least(conf, settings, "receive.message.max.bytes", "fetch.max.bytes", FRAME_BYTES);
-    check_at_least(conf, settings, "max.poll.interval.ms", "session.timeout.ms", 0);
-    check_group_protocol(conf, settings);
+    check_group_settings(conf, settings);
 }
 
 /* ---- filling ---- */

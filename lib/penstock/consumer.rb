@@ -24,6 +24,7 @@ require_relative "consumer/registry"
 require_relative "consumer/rewinding"
 require_relative "consumer/stand_in"
 require_relative "consumer/setup"
+require_relative "consumer/statistics"
 require_relative "consumer/status"
 require_relative "consumer/stuck_watch"
 require_relative "consumer/topic_pattern"
@@ -157,7 +158,7 @@ module Penstock
 
     # librdkafka's latest statistics. It collects them every `statistics.interval.ms`, and polls read them. If the setting is not
     # given, it is 5,000 if "statistics.emitted" has a listener at the consumer's first use, and 0 otherwise. Never blocks; parses
-    # some 10 KB at each call.
+    # some 10 KB at each call. They have only the partitions that are assigned now, and nil for what librdkafka does not know of them.
     #
     # @return [Hash{String=>Object}, nil] frozen; nil: there were none, or they are turned off
     def statistics = @notifier.statistics

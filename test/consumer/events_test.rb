@@ -508,6 +508,23 @@ class ConsumerEventsTest < ConsumerTestCase
     assert_equal %w[0 0 5000], [plain, late, listened].map(&interval)
   end
 
+  # librdkafka goes on to list partitions that were taken away, and writes -1 and -1001 for unknown numbers.
+  def test_statistics_have_only_assigned_partitions_and_no_numbers_that_stand_for_unknown
+    name = filled(3, partitions: 2)
+    one = reading(name, partitions: [0, 1], "statistics.interval.ms": 20)
+    seen = events(one.monitor, "statistics.emitted")
+    partitions = ->(statistics) { statistics["topics"].fetch(name, {}).fetch("partitions", {}) }
+    polling(one) { seen.any? && partitions.call(seen.last[:statistics]).keys.sort == %w[0 1] }
+    one.assign(name => { 0 => :beginning })
+    take(one, 3)
+    polling(one) { partitions.call(seen.last[:statistics]).keys == %w[0] }
+    assert_includes JSON.parse(seen.last.json)["topics"][name]["partitions"].keys, "1"
+    numbers = [seen.last[:statistics], one.statistics].flat_map { |statistics| partitions.call(statistics)["0"].values }
+    assert_empty(numbers.select { |number| number.is_a?(Integer) && number.negative? })
+    assert_includes numbers, nil
+    assert Ractor.shareable?(one.statistics)
+  end
+
   # librdkafka writes the client's id into its JSON as it is, and no other setting gets there. So the listener's error is one of
   # JSON's only with other texts.
   def test_a_listener_that_cannot_read_the_statistics_stops_no_poll_and_no_close

@@ -127,7 +127,7 @@ module Penstock
       # @return [Hash, nil] librdkafka's latest statistics
       def statistics
         json = @consumer.__send__(:call_statistics)
-        json && JSON.parse(json, freeze: true)
+        json && ConsumerStatistics.parse(json)
       end
 
       # @return [String]
@@ -167,7 +167,7 @@ module Penstock
       def publish_statistics
         json = @consumer.__send__(:call_statistics) or return
         @statistics&.previous = nil
-        parsed = StatisticsEvent::Parsed.new(json, @statistics)
+        parsed = StatisticsEvent::Parsed.new(json, @statistics) { ConsumerStatistics.parse(json) }
         @statistics = parsed
         event = StatisticsEvent.new(json, parsed, @consumer.id, :consumer_id)
         @monitor.is_a?(Monitor) ? @monitor.__send__(:publish, event) : publish_payload(event.id, event.payload)

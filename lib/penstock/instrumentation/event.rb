@@ -94,13 +94,14 @@ module Penstock
       attr_accessor :previous
       attr_reader :at
 
-      def initialize(json, previous)
-        @json = json
+      # @yieldreturn [Hash] what the text says; by default all of it
+      def initialize(json, previous, &parse)
+        @parse = parse || -> { JSON.parse(json, freeze: true) }
         @previous = previous
         @at = Process.clock_gettime(Process::CLOCK_MONOTONIC)
       end
 
-      def value = @value ||= JSON.parse(@json, freeze: true)
+      def value = @value ||= @parse.call
     end
 
     # Penstock makes them.

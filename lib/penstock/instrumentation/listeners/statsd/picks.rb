@@ -53,7 +53,7 @@ module Penstock
 
         def find(value, path, seen, tags, &block)
           key, *rest = path
-          return value.is_a?(Numeric) && yield(value, seen, tags) if key.nil?
+          return value.is_a?(Numeric) && !value.negative? && yield(value, seen, tags) if key.nil? # librdkafka's -1 is unknown
           return unless value.is_a?(Hash)
           return find(value[key], rest, [*seen, key], tags, &block) unless key == "*"
 

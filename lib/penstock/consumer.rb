@@ -629,7 +629,8 @@ module Penstock
       paused
     end
 
-    # Goes on reading partitions that {#pause} has stopped, behind the last message that was polled. Others are left alone.
+    # Goes on reading partitions that {#pause} has stopped, behind the last message that was polled. Others are left alone. librdkafka
+    # fetches messages anew: the first one comes up to a second later.
     #
     # Blocks: like {#subscribe}.
     #

@@ -5,6 +5,7 @@
  */
 #include "ruby/penstock.h"
 #include <errno.h>
+#include <string.h>
 
 /* ---- lists of partitions: [[topic, partition, offset, leader epoch, metadata], ...]; the last two may be nil or missing ---- */
 
@@ -100,6 +101,8 @@ static void raise_group_error(const struct asking *asking, struct penstock_error
     struct ps_problem problem;
     struct ps_consumer *consumer = asking->consumer;
     if (!ps_lasting_read(&consumer->group_error, &problem)) return;
+    size_t size = strlen(problem.text);
+    if (size > 0 && problem.text[size - 1] == '.') problem.text[size - 1] = '\0';
     context->group = penstock_consumer_group(consumer);
     context->reason = problem.err;
     penstock_raise(penstock_consume_timeout_error, context, "%s, as the group does not let the consumer join (%s)", asking->what,

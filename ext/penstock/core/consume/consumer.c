@@ -491,11 +491,15 @@ void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t
     ps_bell_ring(&consumer->bell);
 }
 
-/* librdkafka reports errors of brokers about the group without a partition: the answers to FindCoordinator, JoinGroup and
- * ConsumerGroupHeartbeat. Its own errors, such as max.poll.interval.ms, are negative. */
+/* What brokers have answered to the requests with which a member joins. librdkafka's text begins with the request. Its own errors, such
+ * as max.poll.interval.ms, are negative. */
 static bool is_group_error(const struct ps_consumer *consumer, const struct ps_problem *problem)
 {
-    return consumer->settings.grouped && problem->err > 0 && !*problem->topic && !atomic_load(&consumer->fatal);
+    static const char *const requests[] = { "FindCoordinator", "JoinGroup", "SyncGroup", "ConsumerGroupHeartbeat" };
+    if (!consumer->settings.grouped || problem->err <= 0 || atomic_load(&consumer->fatal)) return false;
+    for (size_t i = 0; i < sizeof(requests) / sizeof(*requests); i++)
+        if (strncmp(problem->text, requests[i], strlen(requests[i])) == 0) return true;
+    return false;
 }
 
 /*

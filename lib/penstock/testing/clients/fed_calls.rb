@@ -192,6 +192,9 @@ module Penstock
         @closed = true
       end
 
+      # A static member never does.
+      def call_left_group = @config.__send__(:given, "group.instance.id").nil?
+
       def answer(call, places)
         open
         raise_planned(call)

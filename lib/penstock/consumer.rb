@@ -56,9 +56,9 @@ module Penstock
   # If the `initialize` of a subclass does not call super, `new` raises a TypeError.
   #
   # {#poll} raises an error once, if the caller has to know it: the topic is unknown or may not be read, an offset is out of
-  # range, the consumer did not poll in time. Polling can continue after it, unless it is `fatal?`: each poll raises a fatal error,
-  # after up to a second. Temporary problems with brokers are logged, and librdkafka retries. {Batch#ends} names the partitions that
-  # have no more messages, if `enable.partition.eof` is true.
+  # range, the consumer did not poll in time. Polling can continue after it, unless it is `fatal?`: each poll raises a fatal
+  # error, after up to a second. Temporary problems with brokers are logged, and librdkafka retries. {Batch#ends} names the
+  # partitions that have no more messages, if `enable.partition.eof` is true.
   #
   # A message of another client may have headers that cannot be read. Reading them raises ({Message#error}, {Batch#errors}).
   #
@@ -158,7 +158,8 @@ module Penstock
 
     # librdkafka's latest statistics. It collects them every `statistics.interval.ms`, and polls read them. If the setting is not
     # given, it is 5,000 if "statistics.emitted" has a listener at the consumer's first use, and 0 otherwise. Never blocks; parses
-    # some 10 KB at each call. They have only the partitions that are assigned now, and nil for what librdkafka does not know of them.
+    # some 10 KB at each call. They have only the partitions that are assigned now, and nil for what librdkafka does not know of
+    # them.
     #
     # @return [Hash{String=>Object}, nil] frozen; nil: there were none, or they are turned off
     def statistics = @notifier.statistics
@@ -629,8 +630,8 @@ module Penstock
       paused
     end
 
-    # Goes on reading partitions that {#pause} has stopped, behind the last message that was polled. Others are left alone. librdkafka
-    # fetches messages anew: the first one comes up to a second later.
+    # Goes on reading partitions that {#pause} has stopped, behind the last message that was polled. Others are left alone.
+    # librdkafka fetches messages anew: the first one comes up to a second later.
     #
     # Blocks: like {#subscribe}.
     #

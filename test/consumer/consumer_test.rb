@@ -917,8 +917,8 @@ class ConsumerTest < ConsumerTestCase
       3.times { GC.start }
       state
     end
-    forked = Penstock::ForkedError
-    assert_equal [[forked, forked, forked, Penstock::ConfigurationInvalidError], "b", [true, nil], true, true, [true, nil]], result
+    errors = [*[Penstock::ForkedError] * 3, Penstock::ConfigurationInvalidError]
+    assert_equal [errors, "b", [true, nil], true, true, [true, nil]], result
     assert_equal "b", one.poll(timeout: 10).payload
   end
 

@@ -6,6 +6,7 @@ module Penstock
   # @api private
   class KafkaChecks
     include KafkaWarnings
+    include KafkaTokenChecks
 
     # Pairs of which the first must not be above the second, where the user has set the first or both.
     ORDERED = [
@@ -27,7 +28,6 @@ module Penstock
     }.freeze
 
     SYNONYMS = { "sasl.mechanism": :"sasl.mechanisms", "compression.codec": :"compression.type" }.freeze
-    OIDC = %i[sasl.oauthbearer.client.id sasl.oauthbearer.client.secret sasl.oauthbearer.token.endpoint.url].freeze
     PASSWORDS = /\A(PLAIN|SCRAM-SHA-(256|512))\z/
     NO_TLS_NEEDED = %i[ssl.endpoint.identification.algorithm].freeze
     # Compared by the value that librdkafka reads, because they can be spelled in several ways.
@@ -42,7 +42,7 @@ module Penstock
     PEMS = %i[ssl.ca.pem ssl.certificate.pem ssl.key.pem https.ca.pem sasl.oauthbearer.assertion.private.key.pem].freeze
     COOPERATIVE = "cooperative-sticky"
     ASSIGNORS = ["range", "roundrobin", COOPERATIVE].freeze
-    private_constant :COOPERATIVE, :ASSIGNORS, :ORDERED, :FEATURES, :SYNONYMS, :OIDC, :PASSWORDS, :NO_TLS_NEEDED, :READ, :FILES, :PEMS
+    private_constant :COOPERATIVE, :ASSIGNORS, :ORDERED, :FEATURES, :SYNONYMS, :PASSWORDS, :NO_TLS_NEEDED, :READ, :FILES, :PEMS
 
     # The table of settings that librdkafka prints.
     # @return [Hash{Symbol => Array<Array(String, String)>}] by name: "P", "C" or "*" for both, and the description
@@ -148,9 +148,7 @@ module Penstock
     # ---- TLS and SASL ----
 
     def check_tls
-      if @given.key?(:"ssl.keystore.location") && !@given.key?(:"ssl.keystore.password")
-        raise_invalid "ssl.keystore.location requires ssl.keystore.password"
-      end
+      check_keystore
       useless = @given.keys.find { |name| name.start_with?("ssl.") && !NO_TLS_NEEDED.include?(name) } unless tls?
       raise_invalid "#{useless} has no effect without TLS: set security.protocol to \"ssl\" or \"sasl_ssl\"" if useless
       %i[certificate key].permutation do |one, other|
@@ -159,6 +157,12 @@ module Penstock
         raise_invalid "a client certificate requires ssl.certificate.location (or .pem) and ssl.key.location (or .pem); " \
                "the #{other} is missing"
       end
+    end
+
+    def check_keystore
+      return unless @given.key?(:"ssl.keystore.location") && !@given.key?(:"ssl.keystore.password")
+
+      raise_invalid "ssl.keystore.location requires ssl.keystore.password"
     end
 
     def either?(stem) = @given.key?(:"#{stem}.location") || @given.key?(:"#{stem}.pem")
@@ -195,27 +199,6 @@ module Penstock
     def check_password
       missing = %i[sasl.username sasl.password].find { |name| @effective[name].nil? || blank?(@effective[name]) }
       raise_invalid "sasl.mechanism #{mechanism} requires #{missing}" if missing
-    end
-
-    def check_token
-      others = [("sasl.oauthbearer.method=oidc" if value(:"sasl.oauthbearer.method") == "oidc"),
-                ("enable.sasl.oauthbearer.unsecure.jwt" if true?(:"enable.sasl.oauthbearer.unsecure.jwt"))].compact
-      if @token_provider && others.any?
-        raise_invalid "#{others.first} and config.oauth.token_provider_listener would both provide tokens: set only one of them"
-      end
-      check_oidc if value(:"sasl.oauthbearer.method") == "oidc"
-      return if @token_provider || others.any?
-
-      raise_invalid "sasl.mechanism OAUTHBEARER requires a source of tokens: " \
-             "set config.oauth.token_provider_listener, or sasl.oauthbearer.method to \"oidc\""
-    end
-
-    # Other grants and sources of tokens need other settings.
-    def check_oidc
-      return if %i[sasl.oauthbearer.grant.type sasl.oauthbearer.metadata.authentication.type].any? { |name| @given.key?(name) }
-
-      missing = OIDC.find { |name| @effective[name].nil? || blank?(@effective[name]) }
-      raise_invalid "sasl.oauthbearer.method \"oidc\" requires #{missing}" if missing
     end
 
     def raise_invalid_provider
@@ -264,11 +247,12 @@ module Penstock
     def check_assignment
       words = @given[:"partition.assignment.strategy"].to_s.split(",").map(&:lstrip) # librdkafka does not strip the right side
       wrong = words.find { |word| !ASSIGNORS.include?(word) }
-      raise_invalid "partition.assignment.strategy must be one of #{ASSIGNORS.join(", ")}#{Suggestion.hint(wrong, ASSIGNORS)}" if wrong
+      hint = wrong && Suggestion.hint(wrong, ASSIGNORS)
+      raise_invalid "partition.assignment.strategy must be one of #{ASSIGNORS.join(", ")}#{hint}" if wrong
       return unless words.include?(COOPERATIVE) && words.uniq.size > 1
 
-      raise_invalid "partition.assignment.strategy must not combine \"#{COOPERATIVE}\" with other strategies: its members keep their " \
-                    "partitions in a rebalance, and those of the others give them up"
+      raise_invalid "partition.assignment.strategy must not combine \"#{COOPERATIVE}\" with other strategies: its members keep " \
+                    "their partitions in a rebalance, and those of the others give them up"
     end
 
     # ---- what librdkafka was built with ----

@@ -31,8 +31,8 @@ module Penstock
     # librdkafka's #4381: an assertion of its assignor (rd_kafka_sticky_assignor.c, `assignor_state`) fails.
     ABORTING_ASSIGNOR = "cooperative-sticky"
     ABORTS_MENDED = "2.3.0"
-    private_constant :WITHOUT_GROUP, :LARGEST_MESSAGE, :LARGEST_FETCH, :STORE, :LONGEST_POLL, :LONGEST_POLL_DEFAULT, :RESET, :RESETS, :ASSIGNOR,
-                     :ABORTING_ASSIGNOR, :ABORTS_MENDED
+    private_constant :WITHOUT_GROUP, :LARGEST_MESSAGE, :LARGEST_FETCH, :STORE, :LONGEST_POLL, :LONGEST_POLL_DEFAULT, :RESET,
+                     :RESETS, :ASSIGNOR, :ABORTING_ASSIGNOR, :ABORTS_MENDED
 
     # ---- Identity and connection ----
 

@@ -3,8 +3,8 @@
 require "json"
 
 module Penstock
-  # librdkafka's statistics of a consumer, without what would mislead. It goes on to list partitions that were taken away, with their last
-  # numbers, and those that it never had. An unknown number is -1 or -1001 there, also a lag.
+  # librdkafka's statistics of a consumer, without what would mislead. librdkafka goes on to list partitions that were taken away,
+  # with their last numbers, and those that the consumer never had. An unknown number is -1 or -1001 there, also a lag.
   # @api private
   module ConsumerStatistics
     class << self

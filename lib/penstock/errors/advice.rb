@@ -43,7 +43,8 @@ module Penstock
       unreleased_instance_id: "Another member of the group has this group.instance.id. Give each member its own.",
       unknown: "See the brokers' logs. If it concerns a group, check that this client may read the group.",
       unsupported_assignor: "Set group.remote.assignor to one that the brokers have.",
-      msg_size_too_large: "Set receive.message.max.bytes above the topic's max.message.bytes, and at least 512 above fetch.max.bytes.",
+      msg_size_too_large: "Set receive.message.max.bytes above the topic's max.message.bytes, and at least 512 above " \
+                          "fetch.max.bytes.",
       max_poll_exceeded: "Poll more often, take fewer messages at a time, or raise max.poll.interval.ms. " \
                          "The next poll joins the group again.",
       bad_msg: "The rest of the message can be read. Decide whether to process it without headers.",

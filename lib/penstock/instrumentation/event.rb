@@ -26,7 +26,6 @@ module Penstock
     # @return [Hash{Symbol => Object}] {#payload}
     def to_h = payload
 
-
     # @param key [Symbol]
     # @return [Object]
     # @raise [KeyError] when the event has no such key; `payload[key]` returns nil instead
@@ -115,7 +114,6 @@ module Penstock
 
     # @return [Hash{Symbol => Object}] frozen; parses the text
     def payload = { **@owner, statistics: @parsed.value }.freeze
-
 
     # @param key [:producer_id, :consumer_id, :statistics]
     # @return [Object]

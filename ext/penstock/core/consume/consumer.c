@@ -504,7 +504,8 @@ static bool is_group_error(const struct ps_consumer *consumer, const struct ps_p
 
 /*
  * A broker sends a record that is larger than all limits, and librdkafka closes the connection. It reports that as an error of the
- * connection, without the partition. With one partition it is known. Then it connects again and gets the same answer.
+ * connection, without the partition. It is known if there is only one, and so is the topic. Then it connects again and gets the same
+ * answer.
  */
 static bool is_size_error(const struct ps_consumer *consumer, struct ps_problem *problem)
 {
@@ -514,9 +515,11 @@ static bool is_size_error(const struct ps_consumer *consumer, struct ps_problem 
     if (sscanf(place, "Invalid response size %ld (0..%ld)", &size, &limit) != 2 || size <= limit) return false;
     problem->err = RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE;
     snprintf(problem->text, sizeof(problem->text), "an answer of %ld bytes exceeds receive.message.max.bytes (%ld)", size, limit);
-    if (consumer->assigned->cnt != 1) return true;
-    snprintf(problem->topic, sizeof(problem->topic), "%s", consumer->assigned->elems[0].topic);
-    problem->partition = consumer->assigned->elems[0].partition;
+    const rd_kafka_topic_partition_list_t *assigned = consumer->assigned;
+    for (int i = 0; i < assigned->cnt; i++)
+        if (strcmp(assigned->elems[i].topic, assigned->elems[0].topic) != 0) return true;
+    if (assigned->cnt > 0) snprintf(problem->topic, sizeof(problem->topic), "%s", assigned->elems[0].topic);
+    if (assigned->cnt == 1) problem->partition = assigned->elems[0].partition;
     return true;
 }
 

@@ -72,8 +72,8 @@ module Penstock
     # Where the group begins to read a partition for which it has not committed an offset. `:beginning` and `:end` stand for
     # "auto.offset.reset" in {#kafka}. A Time begins at the first message with this timestamp or a later one, at the end if there
     # is none; `[:last, 10]` 10 offsets before the end. For these two, the consumer asks brokers for the offsets when the group
-    # assigns partitions. While they do not answer, each poll raises the error after at most 5 s, and the next poll asks again:
-    # nothing is read from the wrong place. {Rebalance#start_at} has precedence.
+    # assigns partitions. While they do not answer, each poll raises the error after at most 5 s, and the next poll asks again,
+    # at most once a second: nothing is read from the wrong place. {Rebalance#start_at} has precedence.
     # @return [:beginning, :end, Time, Array(Symbol, Integer), nil]
     setting :start_at, checked_values(":beginning", ":end", "Time", "[:last, Integer]", "nil")
 

@@ -24,6 +24,7 @@ require_relative "consumer/registry"
 require_relative "consumer/rewinding"
 require_relative "consumer/stand_in"
 require_relative "consumer/setup"
+require_relative "consumer/statistics"
 require_relative "consumer/status"
 require_relative "consumer/stuck_watch"
 require_relative "consumer/topic_pattern"
@@ -55,9 +56,9 @@ module Penstock
   # If the `initialize` of a subclass does not call super, `new` raises a TypeError.
   #
   # {#poll} raises an error once, if the caller has to know it: the topic is unknown or may not be read, an offset is out of
-  # range, the consumer did not poll in time. Polling can continue after it, unless it is `fatal?`. Temporary problems with
-  # brokers are logged, and librdkafka retries. {Batch#ends} names the partitions that have no more messages, if
-  # `enable.partition.eof` is true.
+  # range, the consumer did not poll in time. Polling can continue after it, unless it is `fatal?`: each poll raises a fatal
+  # error, after up to a second. Temporary problems with brokers are logged, and librdkafka retries. {Batch#ends} names the
+  # partitions that have no more messages, if `enable.partition.eof` is true.
   #
   # A message of another client may have headers that cannot be read. Reading them raises ({Message#error}, {Batch#errors}).
   #
@@ -157,7 +158,8 @@ module Penstock
 
     # librdkafka's latest statistics. It collects them every `statistics.interval.ms`, and polls read them. If the setting is not
     # given, it is 5,000 if "statistics.emitted" has a listener at the consumer's first use, and 0 otherwise. Never blocks; parses
-    # some 10 KB at each call.
+    # some 10 KB at each call. They have only the partitions that are assigned now, and nil for what librdkafka does not know of
+    # them.
     #
     # @return [Hash{String=>Object}, nil] frozen; nil: there were none, or they are turned off
     def statistics = @notifier.statistics
@@ -260,10 +262,10 @@ module Penstock
     # @raise [ForkedError] when the parent process used the consumer before the fork
     def membership
       need_group("membership")
-      state, generation, member_id = call_membership
+      state, generation, member_id, error = call_membership
       protocol = config.__send__(:given, "group.protocol").to_s == "consumer" ? :consumer : :classic
       instance_id = config.__send__(:given, "group.instance.id")
-      Membership.new(@subscribed ? state : nil, member_id, generation, protocol, instance_id&.to_s).freeze
+      Membership.new(@subscribed ? state : nil, member_id, generation, protocol, instance_id&.to_s, error).freeze
     end
 
     # @!method poll(timeout: 1)
@@ -305,19 +307,21 @@ module Penstock
       Keywords.check("each(timeout: 1) { |message| ... }", TIMEOUT, more, wrong)
       return to_enum(:each, timeout:) unless block_given?
 
-      where = :outside
-      until closed?
-        where = :polling
-        message = poll_unless_closed(timeout) or next
+      return self if %i[closing closed].include?(state) # in a fork child the poll raises
 
-        where = :inside
+      inside = false
+      until (message = poll_unless_closed(timeout)).nil? && closed?
+        next unless message
+
+        inside = true
         yield message
-        where = :outside
+        inside = false
       end
       self
     ensure # also left by throw and break
-      call_leave if where == :inside
-      call_not_received if where == :polling && $! # M:each_keeps_its_message
+      if inside then call_leave
+      elsif $! then call_not_received # M:each_keeps_its_message
+      end
     end
 
     # Says that a message, or each message of a batch, is processed, as are the earlier ones of its partition. (More exactly:
@@ -636,6 +640,7 @@ module Penstock
     end
 
     # Goes on reading partitions that {#pause} has stopped, behind the last message that was polled. Others are left alone.
+    # librdkafka fetches messages anew: the first one comes up to a second later.
     #
     # Blocks: like {#subscribe}.
     #

@@ -9,6 +9,8 @@ class KafkaChecksTest < PenstockTest
   LOGIN = { **SASL, "sasl.mechanism": "PLAIN", "sasl.username": "me", "sasl.password": "secret" }.freeze
   TLS = { "security.protocol": "ssl" }.freeze
   OAUTH = { **SASL, "sasl.mechanism": "OAUTHBEARER" }.freeze
+  OIDC = { "sasl.oauthbearer.method": "OIDC", "sasl.oauthbearer.client.id": "me", "sasl.oauthbearer.client.secret": "secret",
+           "sasl.oauthbearer.token.endpoint.url": "https://127.0.0.1/token" }.freeze
 
   def checks(settings, role: :producer, **how)
     Internal::KafkaChecks.new(settings, settings, role:, **how).call
@@ -39,6 +41,14 @@ class KafkaChecksTest < PenstockTest
     "plain_without_a_user" => [LOGIN.except(:"sasl.username"), /PLAIN.*sasl\.username/],
     "scram_without_a_password" =>
       [{ **SASL, "sasl.username": "me", "sasl.mechanisms": "SCRAM-SHA-256" }, /SCRAM-SHA-256.*sasl\.password/],
+    "a_client_id_that_would_break_the_statistics" => [{ "client.id": 'my "app"' }, /client\.id must not contain quotes/],
+    "a_client_id_with_a_backslash" => [{ "client.id": "a\\b" }, /client\.id must not contain/],
+    "a_client_id_with_a_line_break" => [{ "client.id": "a\nb" }, /client\.id must not contain/],
+    "assignors_of_both_kinds" =>
+      [{ "partition.assignment.strategy": "range, cooperative-sticky" }, /must not combine "cooperative-sticky" with other/],
+    "an_assignor_with_a_space_behind_it" =>
+      [{ "partition.assignment.strategy": "roundrobin ,range" }, /must be one of range, roundrobin.*did you mean "roundrobin"/],
+    "a_keystore_without_its_password" => [{ **TLS, "ssl.keystore.location": __FILE__ }, /requires ssl\.keystore\.password/],
     "oauthbearer_without_tokens" => [OAUTH, /OAUTHBEARER.*token_provider_listener/]
   }.freeze
 
@@ -50,11 +60,33 @@ class KafkaChecksTest < PenstockTest
     end
   end
 
+  # librdkafka finds it when the client is made, which is at the first use.
+  def test_a_linger_that_is_not_below_the_messages_time_is_rejected
+    { { "linger.ms": 200_000 } => /linger\.ms \(200000.*must be less than message\.timeout\.ms \(150000/,
+      { "linger.ms": 10, "message.timeout.ms": 10 } => /must be less than message\.timeout\.ms \(10\)/,
+      { "transactional.id": "t", "transaction.timeout.ms": 5_000, "linger.ms": 5_000 } =>
+        /must be less than transaction\.timeout\.ms \(5000/ }.each do |settings, text|
+      error = assert_raises(Penstock::ConfigurationInvalidError, settings.inspect) { producer(**settings) }
+      assert_match text, error.message
+    end
+    producer("linger.ms": 10, "message.timeout.ms": 0)
+    producer("transactional.id": "t", "transaction.timeout.ms": 5_000, "linger.ms": 4_000)
+  end
+
+  def test_oidc_without_what_it_needs_is_rejected
+    skip "this librdkafka was built without OIDC" if Internal::Settings.read("sasl.oauthbearer.method", "oidc").nil?
+
+    (OIDC.keys - %i[sasl.oauthbearer.method]).each do |name|
+      error = assert_raises(Penstock::ConfigurationInvalidError) { checks({ **OAUTH, **OIDC }.except(name)) }
+      assert_match(/sasl\.oauthbearer\.method "oidc" requires #{Regexp.escape(name.to_s)}/, error.message)
+    end
+  end
+
   VALID = [
     { "linger.ms": 10, "message.timeout.ms": 0 }, { "linger.ms": 10, "message.timeout.ms": 10 }, { "message.timeout.ms": 2_000 },
     { "linger.ms": "never", "message.timeout.ms": 1 }, { "ssl.endpoint.identification.algorithm": "none" },
     { **TLS, "ssl.ca.location": "probe" }, LOGIN, { **LOGIN, "security.protocol": "SASL_PLAINTEXT" },
-    { **OAUTH, "bootstrap.servers": "localhost:9092,127.0.0.2,[::1]:9092", "sasl.oauthbearer.method": "OIDC" },
+    { **OAUTH, **OIDC, "bootstrap.servers": "localhost:9092,127.0.0.2,[::1]:9092" },
     { **LOGIN, "bootstrap.servers": "kafka.example:9092", "security.protocol": "sasl_ssl" },
     { **LOGIN, "bootstrap.servers": "kafka.example:9092", "sasl.mechanism": "SCRAM-SHA-256" }
   ].freeze

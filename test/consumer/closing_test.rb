@@ -76,4 +76,29 @@ class ConsumerClosingTest < PenstockTest
     eventually { seen.size >= 2 }
     assert_equal %w[assigned revoked], Array.new(2) { seen.pop }
   end
+
+  # ---- what the report says ----
+
+  def joined(cluster, name, **kafka)
+    consumer = Penstock::Consumer.new("bootstrap.servers": cluster.bootstrap_servers, "group.id": "reports-#{rand(2**32)}",
+                                      log_level: 0, **kafka) { |config| config.logger = Logger.new(nil) }
+    consumer.subscribe(name)
+    eventually { consumer.poll(timeout: 0.1) || consumer.membership.state == :stable }
+    consumer
+  end
+
+  def test_the_group_is_left_if_its_coordinator_has_answered
+    assert_equal [true, true], joined(cluster, filled).close.to_a
+    assert_equal [true, false], joined(cluster, filled, "group.instance.id": "me").close.to_a # it never leaves
+  end
+
+  # With nothing to commit, librdkafka is done at once.
+  def test_the_group_is_not_left_while_its_coordinator_is_down
+    own = own_cluster
+    own.create_topic("orders", partitions: 1)
+    one = joined(own, "orders", "enable.auto.commit": false)
+    own.broker_down(1)
+    eventually { one.metrics.errors.positive? || one.poll(timeout: 0.1) } # librdkafka knows it
+    assert_equal [true, false], one.close(timeout: 5).to_a
+  end
 end

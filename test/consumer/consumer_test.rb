@@ -438,6 +438,44 @@ class ConsumerTest < ConsumerTestCase
     assert_took(10, seconds_of { assert_predicate one.close, :complete? })
   end
 
+  def with_fatal_error
+    own = own_cluster
+    own.create_topic("fatal", partitions: 1)
+    own.inject_errors(:join_group, *[:fenced_instance_id] * 5)
+    kafka = { "group.instance.id": "me", log_level: 0 }
+    one = group_consumer(servers: own.bootstrap_servers, **kafka) { |config| config.logger = Logger.new(nil) }.subscribe("fatal")
+    refute_predicate one.status, :fatal?
+    first = nil
+    eventually { first = fatal_error_of { one.poll(timeout: 0.05) } }
+    assert_equal [:fenced_instance_id, true], [first.code, first.fatal?]
+    one
+  end
+
+  def test_polls_raise_a_fatal_error_when_their_time_is_up
+    one = with_fatal_error
+    assert_equal [:fatal, true, false, false],
+                 [one.status.to_sym, one.status.fatal?, one.status.connected?, one.status.active?]
+    raised = 0
+    seconds = seconds_of { 5.times { raised += 1 if fatal_error_of { one.poll_batch(timeout: 0.05) } } }
+    assert_equal 5, raised
+    assert_operator seconds, :>=, 0.25
+    assert fatal_error_of { one.poll(timeout: 0) }
+    one.close
+    assert_equal :closed, one.status.to_sym
+  end
+
+  slow def test_a_poll_with_a_long_or_no_limit_raises_a_fatal_error_after_a_second
+    one = with_fatal_error
+    [60, nil].each do |timeout|
+      error = nil
+      seconds = seconds_of { error = fatal_error_of { one.poll(timeout:) } }
+      assert_equal :fenced_instance_id, error.code
+      assert_operator seconds, :>=, 1
+      assert_took(20, seconds)
+    end
+    assert fatal_error_of { one.each(timeout: nil) { flunk } }
+  end
+
   # @return [Penstock::Error, nil]
   def fatal_error_of
     yield
@@ -565,11 +603,47 @@ class ConsumerTest < ConsumerTestCase
     assert_raises(Penstock::ConfigurationInvalidError) { consumer { |config| config.id = "" } }
   end
 
+  CONTRADICTIONS = {
+    { "session.timeout.ms": 10_000, "max.poll.interval.ms": 5_000 } => /max\.poll\.interval\.ms/,
+    { "max.poll.interval.ms": 5_000 } =>
+      /max\.poll\.interval\.ms \(5000\) must be at least session\.timeout\.ms \(45000, the default\)/,
+    { "fetch.max.bytes": 100_000 } =>
+      /fetch\.max\.bytes \(100000\) must be at least message\.max\.bytes \(1000000, the default\)/,
+    { "fetch.max.bytes": 2_000_000, "receive.message.max.bytes": 2_000_511 } =>
+      /receive\.message\.max\.bytes \(2000511\) must be at least fetch\.max\.bytes \(2000000\) \+ 512/,
+    { "receive.message.max.bytes": 1_000_511 } => /receive\.message\.max\.bytes.* at least fetch\.max\.bytes \(1000000\) \+ 512/,
+    { "reconnect.backoff.ms": 20_000 } =>
+      /reconnect\.backoff\.max\.ms \(10000, the default\) must be at least reconnect\.backoff\.ms \(20000\)/,
+    { "partition.assignment.strategy": "cooperative-sticky,range" } => /partition\.assignment\.strategy must not combine/
+  }.freeze
+
+  # librdkafka finds them when the client is made, which is at the first use.
   def test_contradictory_settings_raise
-    error = assert_raises(Penstock::ConfigurationInvalidError) do
-      consumer("session.timeout.ms": 10_000, "max.poll.interval.ms": 5_000, "group.id": "g")
+    CONTRADICTIONS.each do |settings, text|
+      error = assert_raises(Penstock::ConfigurationInvalidError, settings.inspect) { consumer("group.id": "g", **settings) }
+      assert_match text, error.message
     end
-    assert_match(/max\.poll\.interval\.ms/, error.message)
+  end
+
+  def test_settings_of_the_classic_protocol_contradict_the_protocol_consumer
+    skip "this librdkafka knows only the classic protocol" if Internal::Settings.read("group.protocol", "consumer").nil?
+
+    kafka = { "group.id": "g", "group.protocol": "consumer" }
+    { "session.timeout.ms": 7_000, "heartbeat.interval.ms": 500, "partition.assignment.strategy": "range" }.each do |name, value|
+      error = assert_raises(Penstock::ConfigurationInvalidError) { consumer(**kafka, name => value) }
+      assert_match(/#{Regexp.escape(name.to_s)} must not be set with group\.protocol "consumer"/, error.message)
+    end
+    assert_empty unreachable_consumer(**kafka, "max.poll.interval.ms": 7_000).assignment # the session's default is not used
+  end
+
+  # fetch.max.bytes fits to the other limits, unless it is set too.
+  def test_limits_that_contradict_only_defaults_are_accepted
+    [{ "receive.message.max.bytes": 1_000_512 }, { "receive.message.max.bytes": 100_000, "message.max.bytes": 99_000 },
+     { "receive.message.max.bytes": 5_000_000, "queued.max.messages.kbytes": 100_000 }, { "queued.max.messages.kbytes": 1 },
+     { "message.max.bytes": 900_000_000 }, { "session.timeout.ms": 6_000, "max.poll.interval.ms": 6_000 }].each do |settings|
+      one = unreachable_consumer("group.id": "g", **settings)
+      assert_empty one.assignment, settings # it is open
+    end
   end
 
   # librdkafka's #4381.
@@ -846,8 +920,8 @@ class ConsumerTest < ConsumerTestCase
       3.times { GC.start }
       state
     end
-    forked = Penstock::ForkedError
-    assert_equal [[forked, nil, forked, Penstock::ConfigurationInvalidError], "b", [true, nil], true, true, [true, nil]], result
+    errors = [*[Penstock::ForkedError] * 3, Penstock::ConfigurationInvalidError]
+    assert_equal [errors, "b", [true, nil], true, true, [true, nil]], result
     assert_equal "b", one.poll(timeout: 10).payload
   end
 

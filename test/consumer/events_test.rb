@@ -390,15 +390,42 @@ class ConsumerEventsTest < ConsumerTestCase
     one = group_consumer("group-#{name}", "enable.auto.commit": false).subscribe(name)
     take(one, 1)
     seen = events(one.monitor, "offsets.committed")
-    one.send(:notifier).instance_variable_set(:@publishing, true) # as if a listener did not return
-    1_100.times do |i| # one by one, as later ones would be coalesced
-      one.commit({ name => { 0 => i + 1 } }, async: true)
-      Thread.pass until one.metrics.commits == i + 1
-    end
-    one.send(:notifier).instance_variable_set(:@publishing, false)
+    without_publishing(one) { commit_one_by_one(one, name, 1_100) }
     one.poll(timeout: 0)
     assert_equal [100, 1_000], [one.metrics.dropped_events, seen.size]
     assert_equal({ name => { 0 => 1_100 } }, seen.last[:offsets])
+  end
+
+  # As if a listener did not return.
+  def without_publishing(one)
+    one.send(:notifier).instance_variable_set(:@publishing, true)
+    yield
+  ensure
+    one.send(:notifier).instance_variable_set(:@publishing, false)
+  end
+
+  # Later ones would be coalesced.
+  def commit_one_by_one(one, name, count)
+    count.times do |i|
+      one.commit({ name => { 0 => i + 1 } }, async: true)
+      Thread.pass until one.metrics.commits == i + 1
+    end
+  end
+
+  slow def test_statistics_come_again_after_one_of_them_was_dropped
+    name = filled(1)
+    one = group_consumer("group-#{name}", "enable.auto.commit": false, "statistics.interval.ms": 20).subscribe(name)
+    take(one, 1)
+    seen = events(one.monitor, "statistics.emitted", "offsets.committed")
+    polling(one) { seen.any? }
+    without_publishing(one) do
+      before = one.statistics["ts"]
+      polling(one) { one.statistics["ts"] > before } # one waits to be published
+      commit_one_by_one(one, name, 1_100)
+    end
+    polling(one) { one.metrics.dropped_events > 99 }
+    seen.clear
+    polling(one) { seen.count { |event| event.id == "statistics.emitted" } > 1 }
   end
 
   # ---- numbers ----
@@ -479,6 +506,52 @@ class ConsumerEventsTest < ConsumerTestCase
     listened.assign(name => { 0 => :beginning })
     take(listened, 1)
     assert_equal %w[0 0 5000], [plain, late, listened].map(&interval)
+  end
+
+  # librdkafka goes on to list partitions that were taken away, and writes -1 and -1001 for unknown numbers.
+  def test_statistics_have_only_assigned_partitions_and_no_numbers_that_stand_for_unknown
+    name = filled(3, partitions: 2)
+    one = reading(name, partitions: [0, 1], "statistics.interval.ms": 20)
+    seen = events(one.monitor, "statistics.emitted")
+    partitions = ->(statistics) { statistics["topics"].fetch(name, {}).fetch("partitions", {}) }
+    polling(one) { seen.any? && partitions.call(seen.last[:statistics]).keys.sort == %w[0 1] }
+    one.assign(name => { 0 => :beginning })
+    take(one, 3)
+    polling(one) { partitions.call(seen.last[:statistics]).keys == %w[0] }
+    assert_includes JSON.parse(seen.last.json)["topics"][name]["partitions"].keys, "1"
+    numbers = [seen.last[:statistics], one.statistics].flat_map { |statistics| partitions.call(statistics)["0"].values }
+    assert_empty(numbers.select { |number| number.is_a?(Integer) && number.negative? })
+    assert_includes numbers, nil
+    assert Ractor.shareable?(one.statistics)
+  end
+
+  # librdkafka writes the client's id into its JSON as it is, and no other setting gets there. So the listener's error is one of
+  # JSON's only with other texts.
+  def test_a_listener_that_cannot_read_the_statistics_stops_no_poll_and_no_close
+    name = filled(1)
+    one = reading(name, "statistics.interval.ms": 20)
+    errors = events(one.monitor, "error.occurred")
+    one.monitor.subscribe("statistics.emitted") { |event| event[:statistics] }
+    one.define_singleton_method(:call_statistics) { "{ \"client_id\": \"a\"b\" }" }
+    polling(one) { errors.size > 1 }
+    assert_equal [["callbacks.statistics.error", JSON::ParserError, one.id]],
+                 errors.map { |event| [event[:type], event[:error].class, event[:consumer_id]] }.uniq
+    assert_predicate one.close, :complete?
+  end
+
+  def test_a_monitor_of_the_program_that_raises_stops_no_poll_and_no_close
+    monitor = Object.new
+    def monitor.instrument(*) = raise(NotImplementedError, "not yet")
+    one = consumer("statistics.interval.ms": 20) { |config| config.monitor = monitor }
+    _, stderr = capture_io do
+      one.assign(filled(1) => { 0 => :beginning })
+      take(one, 1)
+      polling(one) { one.statistics }
+      assert_predicate one.close, :complete?
+    end
+    %w[consumer.connected messages.polled statistics.emitted consumer.closed].each do |event|
+      assert_match(/config\.monitor raised NotImplementedError: not yet .*when it published #{event}/, stderr)
+    end
   end
 
   # ---- status, tags ----

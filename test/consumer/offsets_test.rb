@@ -404,4 +404,36 @@ class ConsumerOffsetsTest < ConsumerTestCase
     assert one.commit(early.last)
     assert_equal 20, one.committed(name, 0)[0]
   end
+
+  # ---- brokers that cannot be reached at first ----
+
+  QUESTIONS = {
+    watermarks: ->(one, name) { one.watermarks(name, 0, timeout: 60) },
+    committed: ->(one, name) { one.committed(name, [0], timeout: 60) },
+    offsets_for_times: ->(one, name) { one.offsets_for_times(name, [0], 0, timeout: 60) },
+    lag: ->(one, name) { one.lag({ name => [0] }, timeout: 60) },
+    seek: ->(one, name) { one.assign({ name => { 0 => [:last, 2] } }, timeout: 60).lag },
+    partitions: ->(one, name) { one.send(:call_partitions, [[name, -1, -1]], 60).size }
+  }.freeze
+
+  # librdkafka's own question ends when no broker can be reached, after half a second. One of a name's addresses may be wrong.
+  def test_questions_that_have_time_left_are_asked_until_a_broker_answers
+    own = own_cluster
+    name = filled(5, on: own)
+    own.broker_down(1)
+    kafka = { servers: own.bootstrap_servers, log_level: 0, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 20 }
+    ones = QUESTIONS.transform_values { group_consumer(**kafka) { |config| config.logger = Logger.new(nil) } }
+    answers = QUESTIONS.to_h { |what, ask| [what, quiet_thread { ask.call(ones[what], name) }] }
+    eventually { ones.each_value.all? { |one| one.metrics.errors.positive? } }
+    waited = now
+    eventually { answers.each_value.none?(&:alive?) || now - waited > 0.6 }
+    own.broker_up(1)
+    assert_equal({ watermarks: [0, 5], committed: { 0 => nil }, offsets_for_times: { 0 => nil }, lag: { name => { 0 => nil } },
+                   seek: { name => { 0 => 2 } }, partitions: 1 }, answers.transform_values(&:value))
+  end
+
+  def test_a_question_that_nobody_answers_names_its_partition_when_its_time_is_up
+    error = assert_raises(Penstock::ConsumeTimeoutError) { unreachable_consumer.watermarks("orders", 3, timeout: 0.7) }
+    assert_equal [:timed_out, "orders", 3, true], [error.code, error.topic, error.partition, error.retriable?]
+  end
 end

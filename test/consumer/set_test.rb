@@ -69,6 +69,25 @@ class ConsumerSetTest < ConsumerTestCase
     assert_empty set.wait(timeout: 0.1)
   end
 
+  # What the consumer meets in the background is published by a poll.
+  def test_events_of_an_idle_consumer_do_not_wait_for_a_message
+    own = own_cluster
+    own.create_topic("orders", partitions: 1)
+    one = group_consumer(servers: own.bootstrap_servers, "enable.auto.commit": false) { |config| config.logger = Logger.new(nil) }
+    one.assign("orders" => { 0 => 0 })
+    seen = []
+    one.monitor.subscribe("offsets.commit_failed") { |event| seen << event }
+    set = Set.new(one)
+    quiet(set)
+    own.inject_errors(:offset_commit, :group_authorization_failed)
+    one.commit({ "orders" => { 0 => 1 } }, async: true)
+    eventually do
+      set.wait(timeout: 60).each { |ready| ready.poll_batch(timeout: 0) }
+      seen.any?
+    end
+    assert_equal :group_authorization_failed, seen.first[:error].code
+  end
+
   def test_a_consumer_that_already_has_messages_when_it_is_added_is_returned
     name = topic(partitions: 1)
     produce(name, %w[a b])

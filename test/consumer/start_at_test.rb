@@ -102,6 +102,15 @@ class ConsumerStartAtTest < ConsumerTestCase
     assert_equal ["consumer.start_at", { name => [0] }], payload.values_at(:type, :partitions)
   end
 
+  # A program that rescues the error and polls on would keep a processor and the brokers busy.
+  slow def test_errors_that_come_at_once_are_raised_at_most_once_a_second
+    one = member(filled(1), [:last, 1])
+    unanswered(one, 1_000)
+    assert_raises(Penstock::ConsumeTimeoutError) { take(one, 1) }
+    seconds = seconds_of { 2.times { assert_raises(Penstock::ConsumeTimeoutError) { one.poll(timeout: 5) } } }
+    assert_operator seconds, :>=, 1.9
+  end
+
   def test_an_interrupt_of_the_question_leaves_it_to_the_next_poll_again
     name = filled(4)
     one = member(name, [:last, 1], "auto.offset.reset": "earliest")

@@ -88,6 +88,32 @@ class ListenersConsumerTest < ConsumerTestCase
     statsd&.close
   end
 
+  def test_statsd_gets_figures_only_of_assigned_partitions_and_no_negative_ones
+    client = Client.new
+    lag = { "lag" => [:gauge, "topics", "*", "partitions", "*", "consumer_lag"],
+            "next" => [:gauge, "topics", "*", "partitions", "*", "next_offset"] } # nothing is committed, so the lag is unknown
+    statsd = Penstock::Listeners::Statsd.new(client:, namespace: "", interval: 3_600, rd_kafka: lag)
+    name = topic(partitions: 2)
+    2.times { |partition| produce(name, Array.new(3) { "12345" }, partition:) }
+    one = reading(name, partitions: [0, 1], "statistics.interval.ms": 20)
+    one.monitor.subscribe(statsd)
+    numbers = lambda do
+      client.sent.clear
+      statsd.flush
+      client.sent.select { |sent, *| sent.start_with?("rd_kafka.") }
+    end
+    reported = ->(partition) { numbers.call.any? { |_, _, tags| tags.include?("partition:#{partition}") } }
+    take(one, 6)
+    eventually { one.poll(timeout: 0.03) || reported.call(1) }
+    one.assign(name => { 0 => :beginning })
+    take(one, 3)
+    eventually { one.poll(timeout: 0.03) || !reported.call(1) }
+    all = Array.new(5) { one.poll(timeout: 0.03) || numbers.call }.flatten(1)
+    assert_equal [["rd_kafka.next", 3, ["consumer:#{one.id}", "topic:#{name}", "partition:0"]]], all.uniq
+  ensure
+    statsd&.close
+  end
+
   def test_a_fork_child_begins_at_nothing
     metrics = Penstock::Listeners::Prometheus.new
     one = reading(filled(1))

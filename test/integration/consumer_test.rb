@@ -222,6 +222,7 @@ class KafkaConsumerTest < ConsumerTestCase
     error = assert_raises(Penstock::ConsumeError) { poll_until(one) { false } }
     assert_equal :unknown_topic_or_part, error.code
     assert_match(/#{name}: Broker: Unknown topic or partition \(unknown_topic_or_part\).*#{one.id}/, error.message)
+    assert_equal [nil, nil], [error.group, one.membership.error] # the group is not the reason
   end
 
   def test_messages_of_an_aborted_transaction_are_read_only_with_read_uncommitted

@@ -165,13 +165,50 @@ static void conflict(const char *text)
     penstock_raise(penstock_config_error, &penstock_no_context, "config.kafka: %s", text);
 }
 
+/* A number, and whether it is the default: the program may not know that it has set half of a contradiction. */
+static VALUE shown_number(rd_kafka_conf_t *conf, VALUE settings, const char *name)
+{
+    VALUE value = conf_get(conf, name);
+    return was_given(settings, name, NULL) ? value : rb_sprintf("%" PRIsVALUE ", the default", value);
+}
+
+/* `greater` must exceed `lesser` by this margin. */
+static void check_at_least(rd_kafka_conf_t *conf, VALUE settings, const char *greater, const char *lesser, int64_t margin)
+{
+    int64_t number = conf_integer(conf, greater), least = conf_integer(conf, lesser) + margin;
+    if (number >= least) return;
+    VALUE more = margin ? rb_sprintf(" + %lld", (long long)margin) : rb_str_new_cstr("");
+    penstock_raise(penstock_config_error, &penstock_no_context,
+                   "config.kafka: %s (%" PRIsVALUE ") must be at least %s (%" PRIsVALUE ")%" PRIsVALUE, greater,
+                   shown_number(conf, settings, greater), lesser, shown_number(conf, settings, lesser), more);
+}
+
+static void check_backoff(rd_kafka_conf_t *conf, VALUE settings)
+{
+    check_at_least(conf, settings, "reconnect.backoff.max.ms", "reconnect.backoff.ms", 0);
+}
+
+/* librdkafka takes transaction.timeout.ms for the default of a transactional producer's message.timeout.ms. */
+static void check_linger(rd_kafka_conf_t *conf, VALUE settings, const struct penstock_conf_facts *facts)
+{
+    bool given = was_given(settings, "message.timeout.ms", "delivery.timeout.ms");
+    const char *name = facts->transactional && !given ? "transaction.timeout.ms" : "message.timeout.ms";
+    int64_t timeout_ms = conf_integer(conf, name);
+    if (!was_given(settings, "linger.ms", "queue.buffering.max.ms") || timeout_ms == 0 || facts->linger_us < timeout_ms * 1000) return;
+    penstock_raise(penstock_config_error, &penstock_no_context,
+                   "config.kafka: linger.ms (%" PRIsVALUE ") must be less than %s (%" PRIsVALUE "%s)", conf_get(conf, "linger.ms"),
+                   name, conf_get(conf, name), given ? "" : ", the default");
+}
+
 /*
  * librdkafka checks these only when it creates the client, at the first use. This finds them at once: all that 2.0.2 and 2.14
  * reject because a client is transactional or idempotent.
  */
 static void check_conflicts(rd_kafka_conf_t *conf, VALUE settings, const struct penstock_conf_facts *facts)
 {
+    check_backoff(conf, settings);
     if (was_given(settings, "transactional.id", NULL) && !facts->transactional) conflict("transactional.id is empty");
+    check_linger(conf, settings, facts);
     if (facts->transactional) {
         if (was_given(settings, "enable.idempotence", NULL) && conf_is(conf, "enable.idempotence", "false"))
             conflict("transactional.id needs enable.idempotence, which is set to false");
@@ -198,6 +235,33 @@ static void check_conflicts(rd_kafka_conf_t *conf, VALUE settings, const struct 
     } else if (conf_is(conf, "enable.gapless.guarantee", "true")) {
         conflict("enable.gapless.guarantee needs enable.idempotence");
     }
+}
+
+/* KIP-848: brokers decide what these settings are for. */
+static void check_group_settings(rd_kafka_conf_t *conf, VALUE settings)
+{
+    static const char *const classic[] = { "session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy",
+                                           "group.protocol.type" };
+    if (!was_given(settings, "group.protocol", NULL) || !conf_is(conf, "group.protocol", "consumer")) {
+        check_at_least(conf, settings, "max.poll.interval.ms", "session.timeout.ms", 0);
+        return;
+    }
+    for (size_t i = 0; i < sizeof(classic) / sizeof(*classic); i++)
+        if (was_given(settings, classic[i], NULL))
+            penstock_raise(penstock_config_error, &penstock_no_context,
+                           "config.kafka: %s must not be set with group.protocol \"consumer\": brokers decide it", classic[i]);
+}
+
+enum { FRAME_BYTES = 512 }; /* librdkafka reserves them around what is fetched */
+
+/* The same for consumers. config.kafka has a fetch.max.bytes, unless the program has set queued.max.messages.kbytes. */
+static void check_consumer_conflicts(rd_kafka_conf_t *conf, VALUE settings)
+{
+    check_backoff(conf, settings);
+    if (was_given(settings, "fetch.max.bytes", NULL)) check_at_least(conf, settings, "fetch.max.bytes", "message.max.bytes", 0);
+    if (was_given(settings, "receive.message.max.bytes", NULL))
+        check_at_least(conf, settings, "receive.message.max.bytes", "fetch.max.bytes", FRAME_BYTES);
+    check_group_settings(conf, settings);
 }
 
 /* ---- filling ---- */
@@ -251,6 +315,7 @@ void penstock_consumer_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool log
                                  struct penstock_consumer_conf_facts *facts)
 {
     conf_fill(conf, settings, logs_to_mailbox, true, &facts->brokers);
+    check_consumer_conflicts(conf, settings);
     facts->max_poll_interval_ms = conf_integer(conf, "max.poll.interval.ms");
     facts->ends = conf_is(conf, "enable.partition.eof", "true");
     facts->commit_every_ms = conf_is(conf, "enable.auto.commit", "true") ? conf_integer(conf, "auto.commit.interval.ms") : 0;
@@ -260,6 +325,7 @@ void penstock_consumer_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool log
 void penstock_admin_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, VALUE *brokers)
 {
     conf_fill(conf, settings, logs_to_mailbox, false, brokers);
+    check_backoff(conf, settings);
 }
 
 /* The table of all settings that librdkafka prints, line by line: "name | C/P | range | ... | description" */

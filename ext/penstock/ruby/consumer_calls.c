@@ -5,6 +5,7 @@
  */
 #include "ruby/penstock.h"
 #include <errno.h>
+#include <string.h>
 
 /* ---- lists of partitions: [[topic, partition, offset, leader epoch, metadata], ...]; the last two may be nil or missing ---- */
 
@@ -95,6 +96,21 @@ static bool await_answer(const struct asking *asking)
     }
 }
 
+/* The coordinator is perhaps not asked at all while the group does not let the consumer join. The reason is more useful than the
+ * addresses of brokers. Returns if there is none. */
+static void raise_group_error(const struct asking *asking, struct penstock_error_context *context)
+{
+    struct ps_problem problem;
+    struct ps_consumer *consumer = asking->consumer;
+    if (!ps_lasting_read(&consumer->group_error, &problem)) return;
+    size_t size = strlen(problem.text);
+    if (size > 0 && problem.text[size - 1] == '.') problem.text[size - 1] = '\0';
+    context->group = penstock_consumer_group(consumer);
+    context->reason = problem.err;
+    penstock_raise(penstock_consume_timeout_error, context, "%s, as the group does not let the consumer join (%s)", asking->what,
+                   problem.text);
+}
+
 static VALUE ask_body(VALUE arg)
 {
     struct asking *asking = (struct asking *)arg;
@@ -123,6 +139,7 @@ static VALUE ask_body(VALUE arg)
         penstock_raise_if_rejected(&asking->consumer->client, Qnil);
     }
     context.retriable = timed_out;
+    if (timed_out && (job->call == PS_CONSUMER_COMMIT || job->call == PS_CONSUMER_COMMITTED)) raise_group_error(asking, &context);
     penstock_raise(timed_out ? penstock_consume_timeout_error : asking->error_class, &context, "%s%s%s", asking->what,
                    done && *job->text ? ": " : "", done ? job->text : "");
 }
@@ -700,7 +717,7 @@ static void *membership_nogvl(void *arg)
     return NULL;
 }
 
-/* [state, generation, member id] */
+/* [state, generation, member id, why it could not join] */
 static VALUE consumer_call_membership(VALUE self)
 {
     struct ps_membership membership = { .consumer = penstock_consumer_open(self) };
@@ -709,7 +726,8 @@ static VALUE consumer_call_membership(VALUE self)
     ps_client_exit(&membership.consumer->client);
     VALUE generation = membership.generation < 0 ? Qnil : INT2NUM(membership.generation);
     VALUE id = *membership.member_id ? penstock_text(membership.member_id) : Qnil;
-    return rb_ary_new_from_args(3, ID2SYM(rb_intern(membership.state)), generation, id);
+    VALUE error = membership.failed ? penstock_text(membership.problem.text) : Qnil;
+    return rb_ary_new_from_args(4, ID2SYM(rb_intern(membership.state)), generation, id, error);
 }
 
 void penstock_consumer_calls_init(VALUE consumer_class)

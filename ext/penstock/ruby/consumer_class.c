@@ -174,6 +174,15 @@ static VALUE consumer_call_decode_with(VALUE self, VALUE deserializer)
     return Qnil;
 }
 
+VALUE penstock_consumer_group(const struct ps_consumer *consumer)
+{
+    char group[1024] = "";
+    size_t size = sizeof(group);
+    if (!consumer->settings.grouped) return Qnil;
+    if (rd_kafka_conf_get(consumer->client.conf, "group.id", group, &size)) return Qnil;
+    return penstock_text(group);
+}
+
 void penstock_consumer_check_rejected(struct ps_consumer *consumer)
 {
     if (!ps_rejection_due(&consumer->client.rejection, ps_now_us()) || !ps_client_enter(&consumer->client)) return;
@@ -218,13 +227,22 @@ static VALUE consumer_call_close(VALUE self, VALUE timeout_ms)
     return closed ? Qtrue : Qfalse;
 }
 
-/* :inherited in a fork child, which cannot use the consumer. */
+/* The coordinator has answered that the member leaves. */
+static VALUE consumer_call_left_group(VALUE self)
+{
+    bool left = atomic_load(&penstock_consumer_any(self)->left_group);
+    RB_GC_GUARD(self);
+    return left ? Qtrue : Qfalse;
+}
+
+/* :inherited in a fork child, which cannot use the consumer; :fatal after a poll has met a fatal error. */
 static VALUE consumer_state(VALUE self)
 {
     static const char *const names[] = { "configured", "open", "closing", "closed" };
     const struct ps_consumer *consumer = penstock_consumer_any(self);
     int state = atomic_load(&consumer->client.state);
     if (ps_client_inherited(&consumer->client) && state != PS_NEW) return ID2SYM(rb_intern("inherited"));
+    if (state == PS_OPEN && atomic_load(&consumer->fatal)) return ID2SYM(rb_intern("fatal"));
     return ID2SYM(rb_intern(names[state]));
 }
 
@@ -242,4 +260,5 @@ void penstock_consumer_init(void)
     rb_define_private_method(consumer_class, "call_set_credentials", consumer_call_set_credentials, 2);
     rb_define_private_method(consumer_class, "call_end_within", consumer_call_end_within, 1);
     rb_define_private_method(consumer_class, "call_close", consumer_call_close, 1);
+    rb_define_private_method(consumer_class, "call_left_group", consumer_call_left_group, 0);
 }

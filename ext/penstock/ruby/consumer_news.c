@@ -92,11 +92,11 @@ static VALUE consumer_call_news(VALUE self)
     return news;
 }
 
-/* call_statistics(published): librdkafka's latest as JSON; nil: none came */
-static VALUE consumer_call_statistics(VALUE self, VALUE published)
+/* librdkafka's latest as JSON; nil: none came */
+static VALUE consumer_call_statistics(VALUE self)
 {
     struct ps_consumer *consumer = penstock_consumer_any(self);
-    char *text = ps_client_inherited(&consumer->client) ? NULL : ps_news_latest_statistics(&consumer->news, RTEST(published));
+    char *text = ps_client_inherited(&consumer->client) ? NULL : ps_news_latest_statistics(&consumer->news);
     if (!text) return Qnil;
     VALUE json = penstock_json(text, strlen(text)); /* if there is no memory, the text is lost too */
     free(text);
@@ -133,6 +133,6 @@ void penstock_consumer_news_init(VALUE consumer_class)
 {
     rb_define_private_method(consumer_class, "call_listen", consumer_call_listen, 2);
     rb_define_private_method(consumer_class, "call_news", consumer_call_news, 0);
-    rb_define_private_method(consumer_class, "call_statistics", consumer_call_statistics, 1);
+    rb_define_private_method(consumer_class, "call_statistics", consumer_call_statistics, 0);
     rb_define_private_method(consumer_class, "call_counts", consumer_call_counts, 0);
 }

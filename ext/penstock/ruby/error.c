@@ -56,8 +56,9 @@ VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context 
     VALUE arguments[] = {
         overran ? overran_error : fenced ? fenced_error : error_class,
         text,
-        rb_ary_new_from_args(3, INT2FIX(context->err), context->err ? text_or_nil(rd_kafka_err2name(context->err)) : Qnil,
-                             context->err && !overran ? text_or_nil(rd_kafka_err2str(context->err)) : Qnil),
+        rb_ary_new_from_args(4, INT2FIX(context->err), context->err ? text_or_nil(rd_kafka_err2name(context->err)) : Qnil,
+                             context->err && !overran ? text_or_nil(rd_kafka_err2str(context->err)) : Qnil,
+                             context->reason ? text_or_nil(rd_kafka_err2name(context->reason)) : Qnil),
         rb_ary_new_from_args(4, producer_id, consumer ? text_or_nil(client->name) : Qnil,
                              admin ? text_or_nil(client->name) : Qnil, client ? text_or_nil(client->brokers) : Qnil),
         text_or_nil(problem),

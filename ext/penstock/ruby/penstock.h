@@ -42,7 +42,8 @@ struct penstock_error_context {
     VALUE topic;                /* String or nil */
     int32_t partition;          /* -1: unknown */
     const int64_t *offset;      /* NULL: unknown */
-    VALUE group;                /* String, nil or false: the consumer group that an admin client asked for */
+    VALUE group;                /* String, nil or false: the consumer group concerned */
+    rd_kafka_resp_err_t reason; /* the advice is for this error; 0: for `err` */
     bool fatal, retriable, abortable;
 };
 
@@ -324,6 +325,7 @@ struct ps_consumer *penstock_consumer_get(VALUE consumer);  /* this process's, p
 struct ps_consumer *penstock_consumer_open(VALUE consumer); /* the same, opened if it is new; raises if it is closed */
 /* Raises once brokers have rejected the consumer for long enough: in each thread that waits for them, and again each second. */
 void penstock_consumer_check_rejected(struct ps_consumer *consumer);
+VALUE penstock_consumer_group(const struct ps_consumer *consumer); /* its group.id; nil: none */
 void penstock_poll_methods_init(VALUE consumer_class);
 /* Tells the listener of consumer->answering, then answers. Raises what the listener raises. */
 void penstock_tell_rebalance(VALUE self, struct ps_consumer *consumer);

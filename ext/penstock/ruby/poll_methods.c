@@ -249,7 +249,8 @@ static void fill_locked(struct taking *taking, bool with_gvl)
         ps_consumer_count(consumer, fetched);
         ps_ledger_handed_out_all(&consumer->ledger, fetched, taking->taker->owner); /* take_message has reserved what it needs */
     }
-    if (!has_result(taking) && taking->end == FILLED) taking->problem = ps_consumer_take_problem(consumer);
+    if (!has_result(taking) && taking->end == FILLED) taking->problem = ps_consumer_take_due_problem(consumer);
+    if (count_of(taking) > 0 && atomic_load(&consumer->size_error.due_us) != PS_FOREVER) ps_lasting_end(&consumer->size_error);
     if (consumer->settings.mark == PS_MARK_AT_ONCE) ps_ledger_finish(&consumer->ledger, taking->taker->owner); /* M:marked_at_once */
     if (count_of(taking) > 0) ps_consumer_store_sometimes(consumer);
     else ps_consumer_store(consumer);
@@ -304,6 +305,7 @@ static void raise_problem(const struct taking *taking)
         .client = &taking->consumer->client,
         .topic = *problem->topic ? penstock_text(problem->topic) : Qnil,
         .partition = problem->partition,
+        .group = problem->group || fatal ? penstock_consumer_group(taking->consumer) : Qnil,
         .offset = problem->offset >= 0 ? &problem->offset : NULL,
         .fatal = fatal,
     };
@@ -313,16 +315,21 @@ static void raise_problem(const struct taking *taking)
     rb_exc_raise(error);
 }
 
-/* After a fatal error, each poll that finds no message raises it. */
-static void check_fatal(const struct ps_consumer *consumer)
+static void raise_fatal(const struct ps_consumer *consumer)
 {
     struct penstock_error_context context = penstock_no_context;
     context.err = atomic_load(&consumer->fatal);
-    if (!context.err) return;
+    context.group = penstock_consumer_group(consumer);
     context.client = &consumer->client;
     context.fatal = true;
     penstock_raise(penstock_consume_error, &context, "the consumer has had a fatal error");
 }
+
+/*
+ * Polls that were waiting when the fatal error came raise it at once. Each later one raises it when its time is up, or after this
+ * time: a program that rescues the error and polls on would otherwise keep a processor busy.
+ */
+enum { LONGEST_FATAL_WAIT_US = 1000 * 1000 };
 
 /* Looks for events once. True: there is nothing to wait for, because the call has its result or the consumer is closed. */
 static bool take_once(struct taking *taking)
@@ -399,6 +406,8 @@ static void wait_for_messages(struct taking *taking, VALUE timeout)
 {
     int64_t deadline_us = ps_deadline_us(penstock_seconds(timeout));
     struct ps_consumer *opened = penstock_consumer_open(taking->self);
+    bool was_fatal = atomic_load(&opened->fatal);
+    if (was_fatal) deadline_us = penstock_earlier(deadline_us, ps_now_us() + LONGEST_FATAL_WAIT_US);
     taking->taker = penstock_taker();
     taking->consumer = opened;
     if (give_again(taking)) return;
@@ -410,9 +419,10 @@ static void wait_for_messages(struct taking *taking, VALUE timeout)
         penstock_publish_news(taking->self, consumer); /* now, as an interrupt of a listener loses no message */
         uint32_t rings = atomic_load(&consumer->bell.rings); /* before it looks for events: see consumer.c */
         if (take_once(taking)) return;
-        check_fatal(consumer);
+        bool late = ps_now_us() >= deadline_us;
+        if (atomic_load(&consumer->fatal) && (late || !was_fatal)) raise_fatal(consumer);
         penstock_consumer_check_rejected(consumer);
-        if (ps_now_us() >= deadline_us) return;
+        if (late) return;
         ps_blocks_trim();
         penstock_wait_bell(&consumer->bell, rings, penstock_earlier(deadline_us, nap_until_us(consumer)));
     }

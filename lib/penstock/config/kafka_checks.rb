@@ -6,6 +6,7 @@ module Penstock
   # @api private
   class KafkaChecks
     include KafkaWarnings
+    include KafkaTokenChecks
 
     # Pairs of which the first must not be above the second, where the user has set the first or both.
     ORDERED = [
@@ -39,8 +40,9 @@ module Penstock
       sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.jwt.template.file
     ].freeze
     PEMS = %i[ssl.ca.pem ssl.certificate.pem ssl.key.pem https.ca.pem sasl.oauthbearer.assertion.private.key.pem].freeze
-    ASSIGNORS = %w[range roundrobin cooperative-sticky].freeze
-    private_constant :ASSIGNORS, :ORDERED, :FEATURES, :SYNONYMS, :PASSWORDS, :NO_TLS_NEEDED, :READ, :FILES, :PEMS
+    COOPERATIVE = "cooperative-sticky"
+    ASSIGNORS = ["range", "roundrobin", COOPERATIVE].freeze
+    private_constant :COOPERATIVE, :ASSIGNORS, :ORDERED, :FEATURES, :SYNONYMS, :PASSWORDS, :NO_TLS_NEEDED, :READ, :FILES, :PEMS
 
     # The table of settings that librdkafka prints.
     # @return [Hash{Symbol => Array<Array(String, String)>}] by name: "P", "C" or "*" for both, and the description
@@ -69,6 +71,7 @@ module Penstock
     def call
       check_aliases
       check_names
+      check_client_id
       return [] if READ.any? { |name| @effective.key?(name) && read(name).nil? } # librdkafka rejects it and says why
 
       check_order
@@ -114,6 +117,14 @@ module Penstock
       Settings.raise_invalid_setting(unknown) if unknown
     end
 
+    # librdkafka writes it into the JSON of its statistics as it is.
+    def check_client_id
+      return unless @given[:"client.id"].to_s.match?(/["\\\x00-\x1F]/)
+
+      raise_invalid "client.id must not contain quotes, backslashes or control characters: " \
+                    "librdkafka's statistics would not be valid JSON"
+    end
+
     # ---- times ----
 
     def check_order
@@ -137,6 +148,7 @@ module Penstock
     # ---- TLS and SASL ----
 
     def check_tls
+      check_keystore
       useless = @given.keys.find { |name| name.start_with?("ssl.") && !NO_TLS_NEEDED.include?(name) } unless tls?
       raise_invalid "#{useless} has no effect without TLS: set security.protocol to \"ssl\" or \"sasl_ssl\"" if useless
       %i[certificate key].permutation do |one, other|
@@ -145,6 +157,12 @@ module Penstock
         raise_invalid "a client certificate requires ssl.certificate.location (or .pem) and ssl.key.location (or .pem); " \
                "the #{other} is missing"
       end
+    end
+
+    def check_keystore
+      return unless @given.key?(:"ssl.keystore.location") && !@given.key?(:"ssl.keystore.password")
+
+      raise_invalid "ssl.keystore.location requires ssl.keystore.password"
     end
 
     def either?(stem) = @given.key?(:"#{stem}.location") || @given.key?(:"#{stem}.pem")
@@ -181,18 +199,6 @@ module Penstock
     def check_password
       missing = %i[sasl.username sasl.password].find { |name| @effective[name].nil? || blank?(@effective[name]) }
       raise_invalid "sasl.mechanism #{mechanism} requires #{missing}" if missing
-    end
-
-    def check_token
-      others = [("sasl.oauthbearer.method=oidc" if value(:"sasl.oauthbearer.method") == "oidc"),
-                ("enable.sasl.oauthbearer.unsecure.jwt" if true?(:"enable.sasl.oauthbearer.unsecure.jwt"))].compact
-      if @token_provider && others.any?
-        raise_invalid "#{others.first} and config.oauth.token_provider_listener would both provide tokens: set only one of them"
-      end
-      return if @token_provider || others.any?
-
-      raise_invalid "sasl.mechanism OAUTHBEARER requires a source of tokens: " \
-             "set config.oauth.token_provider_listener, or sasl.oauthbearer.method to \"oidc\""
     end
 
     def raise_invalid_provider
@@ -239,9 +245,14 @@ module Penstock
     # ---- values that librdkafka would quote when it connects ----
 
     def check_assignment
-      words = @given[:"partition.assignment.strategy"].to_s.split(",").map(&:strip)
-      wrong = words.find { |word| !ASSIGNORS.include?(word) } or return
-      raise_invalid "partition.assignment.strategy must be one of #{ASSIGNORS.join(", ")}#{Suggestion.hint(wrong, ASSIGNORS)}"
+      words = @given[:"partition.assignment.strategy"].to_s.split(",").map(&:lstrip) # librdkafka does not strip the right side
+      wrong = words.find { |word| !ASSIGNORS.include?(word) }
+      hint = wrong && Suggestion.hint(wrong, ASSIGNORS)
+      raise_invalid "partition.assignment.strategy must be one of #{ASSIGNORS.join(", ")}#{hint}" if wrong
+      return unless words.include?(COOPERATIVE) && words.uniq.size > 1
+
+      raise_invalid "partition.assignment.strategy must not combine \"#{COOPERATIVE}\" with other strategies: its members keep " \
+                    "their partitions in a rebalance, and those of the others give them up"
     end
 
     # ---- what librdkafka was built with ----

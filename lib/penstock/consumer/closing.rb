@@ -16,7 +16,7 @@ module Penstock
         call_end_within(timeout) # what the listener calls, too
         error = finish(timeout)
         in_time = call_close(timeout && [timeout - ((now - start) * 1000), 0.0].max)
-        ConsumerCloseReport.new(in_time, in_group? ? in_time : nil).freeze
+        ConsumerCloseReport.new(in_time, in_group? ? in_time && call_left_group : nil).freeze
       end
       error ? raise(error) : report
     end

@@ -20,6 +20,8 @@ module Penstock
     WITHOUT_GROUP = { "group.id": "penstock.none", "enable.auto.commit": false }.freeze
     # librdkafka's default for "message.max.bytes".
     LARGEST_MESSAGE = 1_000_000
+    # That for "fetch.max.bytes".
+    LARGEST_FETCH = 52_428_800
     STORE = "enable.auto.offset.store"
     LONGEST_POLL = "max.poll.interval.ms"
     LONGEST_POLL_DEFAULT = 300_000
@@ -29,8 +31,8 @@ module Penstock
     # librdkafka's #4381: an assertion of its assignor (rd_kafka_sticky_assignor.c, `assignor_state`) fails.
     ABORTING_ASSIGNOR = "cooperative-sticky"
     ABORTS_MENDED = "2.3.0"
-    private_constant :WITHOUT_GROUP, :LARGEST_MESSAGE, :STORE, :LONGEST_POLL, :LONGEST_POLL_DEFAULT, :RESET, :RESETS, :ASSIGNOR,
-                     :ABORTING_ASSIGNOR, :ABORTS_MENDED
+    private_constant :WITHOUT_GROUP, :LARGEST_MESSAGE, :LARGEST_FETCH, :STORE, :LONGEST_POLL, :LONGEST_POLL_DEFAULT, :RESET,
+                     :RESETS, :ASSIGNOR, :ABORTING_ASSIGNOR, :ABORTS_MENDED
 
     # ---- Identity and connection ----
 
@@ -70,8 +72,8 @@ module Penstock
     # Where the group begins to read a partition for which it has not committed an offset. `:beginning` and `:end` stand for
     # "auto.offset.reset" in {#kafka}. A Time begins at the first message with this timestamp or a later one, at the end if there
     # is none; `[:last, 10]` 10 offsets before the end. For these two, the consumer asks brokers for the offsets when the group
-    # assigns partitions. While they do not answer, each poll raises the error after at most 5 s, and the next poll asks again:
-    # nothing is read from the wrong place. {Rebalance#start_at} has precedence.
+    # assigns partitions. While they do not answer, each poll raises the error after at most 5 s, and the next poll asks again,
+    # at most once a second: nothing is read from the wrong place. {Rebalance#start_at} has precedence.
     # @return [:beginning, :end, Time, Array(Symbol, Integer), nil]
     setting :start_at, checked_values(":beginning", ":end", "Time", "[:last, Integer]", "nil")
 
@@ -297,7 +299,10 @@ module Penstock
     def fetch_limits
       largest = Integer(given("message.max.bytes"), exception: false) || LARGEST_MESSAGE # invalid ones are reported later
       limits = FetchLimits.settings(memory, largest)
-      given("queued.max.messages.kbytes") ? limits.except(:"fetch.max.bytes") : limits # librdkafka fits it to that
+      queued = Integer(given("queued.max.messages.kbytes"), exception: false)
+      wanted = queued ? [queued * 1024, LARGEST_FETCH].min : limits[:"fetch.max.bytes"]
+      receive = Integer(given("receive.message.max.bytes"), exception: false)
+      limits.merge("fetch.max.bytes": FetchLimits.fetch_bytes(wanted, receive, largest))
     end
 
     # librdkafka plans another default, which would move existing groups to another protocol. Before 2.4.0 it knows only this one,

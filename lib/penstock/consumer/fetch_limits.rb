@@ -29,6 +29,8 @@ module Penstock
     MOST_WITH_BACKOFF = 65_536
     MOST_KILOBYTES = 2_097_151
     MOST_BYTES = 2_147_483_135
+    # Bytes around an answer's messages, for which receive.message.max.bytes must have room.
+    FRAME = 512
     BACKOFF_MS = 10
     private_constant(*constants(false))
 
@@ -42,8 +44,15 @@ module Penstock
         most = backoff.empty? ? MOST_MESSAGES : MOST_WITH_BACKOFF
         { "queued.min.messages": (memory * MESSAGES_SHARE / MEMORY_OF_A_MESSAGE).to_i.clamp(1, most),
           "queued.max.messages.kbytes": (memory * PAYLOADS_SHARE / 1024).to_i.clamp(1, MOST_KILOBYTES),
-          "fetch.max.bytes": (memory * ANSWER_SHARE).to_i.clamp(largest_message.clamp(1, MOST_BYTES), MOST_BYTES),
-          **backoff }
+          "fetch.max.bytes": fetch_bytes((memory * ANSWER_SHARE).to_i, nil, largest_message), **backoff }
+      end
+
+      # @param wanted [Integer] bytes
+      # @param receive [Integer, nil] receive.message.max.bytes, if it is set
+      # @return [Integer] fetch.max.bytes as librdkafka accepts it
+      def fetch_bytes(wanted, receive, largest_message)
+        wanted = [wanted, receive - FRAME].min if receive
+        wanted.clamp(largest_message.clamp(1, MOST_BYTES), MOST_BYTES)
       end
     end
   end

@@ -10,7 +10,8 @@ module Penstock
   #   are valid in one generation only
   # - `protocol`: `:classic` or `:consumer`
   # - `instance_id`: `group.instance.id`, or nil: the member is dynamic
-  Membership = Struct.new(:state, :member_id, :generation, :protocol, :instance_id) do
+  # - `error`: why the group does not let the consumer join, a text; nil: nothing is known. Polls raise it, and again every 5 s
+  Membership = Struct.new(:state, :member_id, :generation, :protocol, :instance_id, :error) do
     include AsJson
 
     # (see AsJson#as_json)

@@ -44,7 +44,7 @@ module Penstock
 
       # Called when a listener was added or removed.
       def listeners_changed
-        open = @consumer.status.connected?
+        open = @consumer.status.connected? || @consumer.status.fatal?
         wanted = KINDS.select { |event, _| listening?(event) }.values.reduce(0, :|)
         interval = given_interval || (listening?("statistics.emitted") ? INTERVAL : 0).to_s
         @interval = interval unless open # librdkafka fixes it when the client is made
@@ -58,7 +58,7 @@ module Penstock
       # @param event [String]
       # @yieldreturn [Hash]
       def instrument(event)
-        @monitor.instrument(event, { consumer_id: @consumer.id, **yield }) if listening?(event)
+        publish_payload(event, { consumer_id: @consumer.id, **yield }) if listening?(event)
       end
 
       # Publishes "error.occurred".
@@ -127,8 +127,8 @@ module Penstock
 
       # @return [Hash, nil] librdkafka's latest statistics
       def statistics
-        json = @consumer.__send__(:call_statistics, false)
-        json && JSON.parse(json, freeze: true)
+        json = @consumer.__send__(:call_statistics)
+        json && ConsumerStatistics.parse(json)
       end
 
       # @return [String]
@@ -166,14 +166,19 @@ module Penstock
       end
 
       def publish_statistics
-        json = @consumer.__send__(:call_statistics, true)
+        json = @consumer.__send__(:call_statistics) or return
         @statistics&.previous = nil
-        parsed = StatisticsEvent::Parsed.new(json, @statistics)
+        parsed = StatisticsEvent::Parsed.new(json, @statistics) { ConsumerStatistics.parse(json) }
         @statistics = parsed
         event = StatisticsEvent.new(json, parsed, @consumer.id, :consumer_id)
-        return @monitor.instrument(event.id, event.payload) unless @monitor.is_a?(Monitor)
+        @monitor.is_a?(Monitor) ? @monitor.__send__(:publish, event) : publish_payload(event.id, event.payload)
+      end
 
-        @monitor.__send__(:publish, event)
+      # A {Monitor} handles the errors of its listeners. An error of another one must not stop a poll either.
+      def publish_payload(event, payload)
+        @monitor.instrument(event, payload)
+      rescue StandardError, ScriptError, SystemStackError => e
+        warn "penstock: config.monitor raised #{Text.describe(e)} (#{e.backtrace&.first}) when it published #{event}"
       end
 
       def publish_closed(report, time)

@@ -6,7 +6,9 @@ module Penstock
   module ConsumerPublishing
     # How long a poll asks brokers where to start.
     START_TIMEOUT = 5
-    private_constant :START_TIMEOUT
+    # Seconds after a failure: an error may come at once, each time.
+    START_PAUSE = 1
+    private_constant :START_TIMEOUT, :START_PAUSE
 
     private
 
@@ -24,13 +26,20 @@ module Penstock
     def configured_starts(kind, places)
       return unless kind == :assigned && config.__send__(:start_resolved?)
 
+      pause_before_asking_again
       deadline = Deadline.new(START_TIMEOUT)
       committed = committed_offsets(places, deadline)
       open = places.map { |place| place.first(2) }.select { |place| committed[place] == ConsumerPlaces::INVALID_OFFSET }
       resolve(open.map { |place| [*place, config.start_at] }, deadline) unless open.empty?
     rescue Error => e
+      @starts_failed_at = now
       notifier.error("consumer.start_at", e, partitions: by_topic(places))
       raise
+    end
+
+    def pause_before_asking_again
+      left = @starts_failed_at && (@starts_failed_at + START_PAUSE - now)
+      sleep(left) if left&.positive?
     end
 
     # Called by a poll, and by close.

@@ -4,6 +4,7 @@ module Penstock
   # The state of a consumer. It has a predicate for each state: `status.connected?`.
   #
   #     configured -> connected -> closing -> closed
+  #     fatal: connected, and a poll has met an error after which it reads nothing more: close it, and make a new one
   #     forked: a fork child that cannot use it, because the parent process did
   #
   # Any thread and signal trap may read it. Never blocks.
@@ -11,7 +12,7 @@ module Penstock
     include AsJson
 
     # The possible values of {#to_sym}.
-    STATES = %i[configured connected closing closed forked].freeze
+    STATES = %i[configured connected fatal closing closed forked].freeze
     NATIVE = { open: :connected, inherited: :forked }.freeze
     private_constant :NATIVE
 

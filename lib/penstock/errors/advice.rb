@@ -46,7 +46,18 @@ module Penstock
     # Codes whose advice differs for consumers.
     FOR_CONSUMERS = {
       topic_authorization_failed: "Grant this client the right to read the topic.",
-      group_authorization_failed: "Grant this client the right to use the group.",
+      group_authorization_failed: "Grant this client the right to use the group (the operation Read).",
+      inconsistent_group_protocol: "The members of a group need one partition.assignment.strategy in common, and the same " \
+                                   "group.protocol. Compare the settings of its members.",
+      invalid_session_timeout: "Set session.timeout.ms to what the brokers allow: group.min.session.timeout.ms to " \
+                               "group.max.session.timeout.ms.",
+      group_max_size_reached: "The group has as many members as the brokers allow (group.max.size). Run fewer, or raise it.",
+      invalid_group_id: "Choose another group.id.",
+      unreleased_instance_id: "Another member of the group has this group.instance.id. Give each member its own.",
+      unknown: "See the brokers' logs. If it concerns a group, check that this client may read the group.",
+      unsupported_assignor: "Set group.remote.assignor to one that the brokers have.",
+      msg_size_too_large: "Set receive.message.max.bytes above the topic's max.message.bytes, and at least 512 above " \
+                          "fetch.max.bytes.",
       max_poll_exceeded: "Poll more often, take fewer messages at a time, or raise max.poll.interval.ms. " \
                          "The next poll joins the group again.",
       bad_msg: "The rest of the message can be read. Decide whether to process it without headers.",
@@ -96,15 +107,17 @@ module Penstock
         return RejectionAdvice.advice(text) if error_class <= BrokerRejectedError
         return [BY_CODE[code], KEEPS_TRYING].compact.join(" ") if error_class <= BrokersUnreachableError
 
-        advice = by_code(error_class, code)
+        advice = by_code(error_class, code, text)
         return advice unless error_class <= DeliveryError && text.include?("no connection works")
 
         [RejectionAdvice.advice(text), advice].compact.join(" ")
       end
 
       # @return [String, nil]
-      def by_code(error_class, code)
+      def by_code(error_class, code, text)
         return OVERRAN if error_class <= TransactionTimedOutError
+
+        return if code == :bad_msg && !text.include?("headers") # of the whole message, or no message at all
 
         _, special = SPECIAL.find { |group, _| error_class <= group }
         special&.fetch(code, nil) || BY_CODE[code]

@@ -28,8 +28,8 @@ module Penstock
     attr_reader :partition
     # @return [Integer, nil] the offset at which a consumer met the error
     attr_reader :offset
-    # @return [String, nil] the id of the consumer group that an admin client asked for, as the program gave it; the message
-    #   escapes control characters
+    # @return [String, nil] the id of the consumer group that an admin client asked for, or that does not let a consumer join, as
+    #   the program gave it; the message escapes control characters
     attr_reader :group
 
     KEYWORDS = %i[code number name producer_id topic partition fatal retriable abortable consumer_id admin_id offset group].freeze

@@ -55,25 +55,26 @@ module Penstock
 
       # For error.c.
       # @param text [String, nil] nil: the description
-      # @param cause [Array] librdkafka's code as a number, its name and its description
+      # @param cause [Array] librdkafka's code as a number, its name and its description; the name of the error whose advice the
+      #   message has, if that is another one
       # @param owner [Array] the ids of producer, consumer and admin client, and the brokers
       # @param problem [String, nil] the latest error of a connection
       # @param place [Array] topic, partition, offset and consumer group
       # @param traits [Array<Boolean>] fatal, retriable, abortable
       # @return [Error]
       def build_native(error_class, text, cause, owner, problem, place, traits)
-        number, name, description = cause
+        number, name, description, reason = cause
         producer_id, consumer_id, admin_id, brokers = owner
         topic, partition, offset, group = place
         fatal, retriable, abortable = traits
-        code = name&.delete_prefix("_")&.downcase&.to_sym
+        code = code_of(name)
         retriable &&= fatal || !permanent?(error_class, code) # after a fatal error another client may send it
         attributes = { code:, number:, name:, producer_id:, topic: topic && Text.printable(topic), partition:,
                        fatal:, retriable:, abortable:, consumer_id:, admin_id:, offset:, group: }
-        brokers = problem = nil unless Advice.network?(error_class, code)
+        brokers = problem = nil if reason || !Advice.network?(error_class, code)
         text &&= without_context(Text.printable(text), attributes[:topic], partition, description)
         message = compose(error_class, with_cause(text, description, code), brokers,
-                          problem && "Last problem: #{with_full_stop(problem)}", attributes)
+                          problem && "Last problem: #{with_full_stop(problem)}", attributes, code_of(reason || name))
         error_class.new(message, **attributes)
       end
 
@@ -116,10 +117,12 @@ module Penstock
 
       private
 
-      def compose(error_class, text, brokers, following, attributes)
+      def code_of(name) = name&.delete_prefix("_")&.downcase&.to_sym
+
+      def compose(error_class, text, brokers, following, attributes, advised = attributes[:code])
         first = [beginning(error_class, text.delete_suffix(".")), context(brokers, **attributes)].compact.join(" ")
         [with_full_stop(first), following, consequence(error_class, **attributes),
-         Advice.of(error_class, attributes[:code], text)].compact.uniq.join(" ")
+         Advice.of(error_class, advised, text)].compact.uniq.join(" ")
       end
 
       # Some texts of librdkafka name the partition and end with the description, which the message has anyway. Those of admin

@@ -41,6 +41,15 @@ module Penstock
       plain = plain.select { |_, value| value.nil? || value.is_a?(String) || value.is_a?(Numeric) }
       json(id:, **plain, error: values[:error].is_a?(Error) ? values[:error].as_json : values[:error]&.class&.name)
     end
+
+    private
+
+    # Whose event it is.
+    # @return [Hash{Symbol => String, nil}]
+    def owner = payload[:consumer_id] ? payload.slice(:consumer_id) : { producer_id: payload[:producer_id] }
+
+    # @return [Exception, nil]
+    def error = payload[:error]
   end
 
   # The delivery result of a message. The Hash is made only when a listener reads it: there may be hundreds of thousands of
@@ -84,13 +93,14 @@ module Penstock
       attr_accessor :previous
       attr_reader :at
 
-      def initialize(json, previous)
-        @json = json
+      # @yieldreturn [Hash] what the text says; by default all of it
+      def initialize(json, previous, &parse)
+        @parse = parse || -> { JSON.parse(json, freeze: true) }
         @previous = previous
         @at = Process.clock_gettime(Process::CLOCK_MONOTONIC)
       end
 
-      def value = @value ||= JSON.parse(@json, freeze: true)
+      def value = @value ||= @parse.call
     end
 
     # Penstock makes them.
@@ -127,5 +137,12 @@ module Penstock
 
     # Without AsJson's method json, because {#json} is the text. (see AsJson#as_json)
     def as_json(_options = nil) = { "class" => self.class.name, "id" => id, **@owner.transform_keys(&:name) }
+
+    private
+
+    # Without parsing the text, which may be what has failed.
+    attr_reader :owner
+
+    def error = nil
   end
 end

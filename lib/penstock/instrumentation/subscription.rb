@@ -23,10 +23,8 @@ module Penstock
       others = others.reject { |other| other.same?(self) } if event.id == "error.occurred"
       return print_error(error, event) if others.empty?
 
-      consumer_id = event.payload[:consumer_id]
-      owner = consumer_id ? { consumer_id: } : { producer_id: event.payload[:producer_id] }
       news = Event.new("error.occurred", { type: Subscription::FAILURES.fetch(event.id, "listener.error"), error:,
-                                           event: event.id, **owner })
+                                           event: event.id, **event.__send__(:owner) })
       others.each do |other|
         other.notify(news)
       rescue StandardError, ScriptError, SystemStackError => e
@@ -37,7 +35,7 @@ module Penstock
     private
 
     def print_error(error, event)
-      news = event.payload[:error]
+      news = event.__send__(:error)
       news &&= " when it handled #{Text.describe(news)}"
       warn "penstock: a listener of #{event.id} raised #{Text.describe(error)} (#{error.backtrace&.first})#{news}"
     rescue IOError, SystemCallError

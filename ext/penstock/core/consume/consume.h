@@ -241,7 +241,6 @@ struct ps_news {
     _Atomic uint32_t wanted;  /* the kinds that have listeners */
     _Atomic uint64_t dropped;
     char *statistics;         /* the latest, as JSON; NULL: none came */
-    bool statistics_wait;     /* an item says so already */
 };
 
 void ps_news_init(struct ps_news *news);
@@ -250,8 +249,7 @@ bool ps_news_wanted(const struct ps_news *news, uint32_t kinds);
 void ps_news_add(struct ps_news *news, enum ps_news_kind kind, rd_kafka_resp_err_t err, bool lost,
                  const rd_kafka_topic_partition_list_t *list, const char *text); /* does nothing if no listener wants it */
 void ps_news_statistics(struct ps_news *news, const char *json);
-/* The caller frees the copy. NULL: none came. `published`: the next ones are news again. */
-char *ps_news_latest_statistics(struct ps_news *news, bool published);
+char *ps_news_latest_statistics(struct ps_news *news); /* NULL: none came; the caller frees the copy */
 struct ps_news_item *ps_news_take(struct ps_news *news); /* NULL: there is none; the caller frees it */
 void ps_news_free(struct ps_news_item *item);
 
@@ -280,12 +278,32 @@ struct ps_consumer_settings {
 /* An error that a poll raises. */
 struct ps_problem {
     struct ps_problem *next;
-    rd_kafka_resp_err_t err; /* 0: none */
+    rd_kafka_resp_err_t err;
     int32_t partition;
     int64_t offset;          /* -1: unknown */
+    bool group;              /* the group does not let the consumer join */
     char topic[256];         /* "": of no partition */
     char text[512];
 };
+
+/* ---- lasting.c: errors that are kept until they are over --------------------------------------------------- */
+
+struct ps_lasting {
+    pthread_mutex_t lock;
+    struct ps_problem problem;
+    bool known;              /* it lasts */
+    bool begins_anew;        /* since the program was told */
+    _Atomic int64_t due_us;  /* when a poll raises it again; PS_FOREVER: it does not last */
+};
+
+void ps_lasting_init(struct ps_lasting *lasting);
+void ps_lasting_destroy(struct ps_lasting *lasting);
+bool ps_lasting_note(struct ps_lasting *lasting, const struct ps_problem *problem); /* true: the program must get it now */
+struct ps_problem *ps_lasting_take_due(struct ps_lasting *lasting); /* NULL: nothing is due; the caller frees the copy */
+/* The program has begun what the error concerns once more, or (not `repeats`) has given it up. */
+void ps_lasting_begin_anew(struct ps_lasting *lasting, bool repeats);
+void ps_lasting_end(struct ps_lasting *lasting);
+bool ps_lasting_read(struct ps_lasting *lasting, struct ps_problem *problem); /* false: there is none */
 
 enum { PS_MOST_TAKEN = 512 };
 
@@ -316,6 +334,9 @@ struct ps_consumer {
     pthread_mutex_t taking;    /* held by the thread that takes events; never while it waits for the GVL */
     rd_kafka_event_t *held;    /* of the taking thread: a rebalance that has ended a batch, to be served next; NULL: none */
     struct ps_problem *problems; /* the same: errors for the program */
+    struct ps_lasting group_error, size_error; /* the group does not let the consumer join; a broker's answers are too large */
+    _Atomic bool subscribed, ever_subscribed;
+    _Atomic uint32_t syncs;    /* answers to SyncGroup since the group has last assigned partitions */
     /* The same: what was taken from `data`. Between calls only what is behind an error, or there was no memory for it. */
     rd_kafka_message_t *taken[PS_MOST_TAKEN];
     int taken_count;
@@ -344,7 +365,8 @@ struct ps_consumer {
     int64_t reset;             /* auto.offset.reset: RD_KAFKA_OFFSET_BEGINNING or _END; RD_KAFKA_OFFSET_INVALID: an error */
     int64_t stored_us;         /* of the taking thread: when it last gave offsets to librdkafka */
     bool cooperative;          /* of the taking thread, then the closing thread: the group's protocol at the latest assignment */
-    bool leaving;              /* of the closing thread: librdkafka has begun to leave the group */
+    _Atomic bool leaving;      /* librdkafka has begun to leave the group */
+    _Atomic bool left_group;   /* the coordinator has answered that */
     _Atomic bool settled;      /* closing has committed all that is processed, and librdkafka commits it once more */
     struct ps_consumer_settings settings;
 };
@@ -379,10 +401,13 @@ void ps_consumer_use_aside(struct ps_consumer *consumer); /* partitions are not 
 void ps_consumer_drop_messages(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions);
 void ps_consumer_drop_taken(struct ps_consumer *consumer); /* everything; logs errors */
 /* An error that the program must get. `place`: its partition, or NULL. */
-void ps_consumer_add_problem(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text,
-                             const rd_kafka_topic_partition_t *place);
+struct ps_problem ps_consumer_problem(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text,
+                                      const rd_kafka_topic_partition_t *place);
+void ps_consumer_add_problem(struct ps_consumer *consumer, const struct ps_problem *problem);
 void ps_consumer_add_message_problem(struct ps_consumer *consumer, const rd_kafka_message_t *message); /* what `taken` has */
 struct ps_problem *ps_consumer_take_problem(struct ps_consumer *consumer); /* NULL: there is none; the caller frees it */
+struct ps_problem *ps_consumer_take_due_problem(struct ps_consumer *consumer); /* the same, or one that lasts and is raised again */
+int64_t ps_consumer_problem_due_us(const struct ps_consumer *consumer); /* any thread: when that is; PS_FOREVER: never */
 void ps_consumer_drop_problems(struct ps_consumer *consumer);             /* logs them */
 /* Called by librdkafka in ps_consumer_take_messages, for an error that is no message. */
 void ps_partition_error_cb(rd_kafka_t *rk, int err, const char *reason, void *opaque);
@@ -457,9 +482,9 @@ enum ps_commits_state {
 /* Of the committer's thread: sends and receives what it can without waiting. */
 enum ps_commits_state ps_async_commits_serve(struct ps_consumer *consumer, int64_t *due_us);
 
-/* ---- joining.c: whether the member is joining its group again ------------------------------------------- */
+/* ---- joining.c: what the member and its coordinator do -------------------------------------------------- */
 
-/* Before rd_kafka_new. False: it cannot, with its settings, while it has partitions. */
+/* Before rd_kafka_new. False: it has added no interceptor. */
 bool ps_joining_watch(struct ps_consumer *consumer, rd_kafka_conf_t *conf);
 bool ps_consumer_joins(const struct ps_consumer *consumer); /* or will at once, perhaps */
 void ps_joining_answered(struct ps_consumer *consumer);     /* a rebalance was answered, with cooperative rebalancing */
@@ -479,6 +504,8 @@ struct ps_membership {
     const char *state;                 /* see Penstock::Membership */
     int32_t generation;                /* -1: unknown */
     char member_id[PS_MOST_MEMBER_ID]; /* empty: none */
+    bool failed;                       /* `problem` is why it could not join */
+    struct ps_problem problem;
 };
 
 void ps_consumer_membership(struct ps_membership *membership); /* entered; asks librdkafka's main thread */

@@ -41,6 +41,8 @@ struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name, con
     ps_client_init(&consumer->client, &consumer_kind, conf, name, &consumer->settings.client);
     ps_bell_init(&consumer->bell);
     ps_news_init(&consumer->news);
+    ps_lasting_init(&consumer->group_error);
+    ps_lasting_init(&consumer->size_error);
     ps_async_commits_init(consumer);
     pthread_mutex_init(&consumer->assigning, NULL);
     pthread_mutex_init(&consumer->taking, NULL);
@@ -53,6 +55,8 @@ static void consumer_dispose(struct ps_client *client)
     ps_bell_destroy(&consumer->bell);
     ps_ledger_destroy(&consumer->ledger);
     ps_news_destroy(&consumer->news);
+    ps_lasting_destroy(&consumer->group_error);
+    ps_lasting_destroy(&consumer->size_error);
     ps_async_commits_destroy(&consumer->async_commits);
     rd_kafka_topic_partition_list_destroy(consumer->assigned);
     free(consumer->aside);
@@ -164,7 +168,7 @@ void ps_consumer_log_error(struct ps_consumer *consumer, rd_kafka_resp_err_t err
  */
 static bool cooperative(struct ps_consumer *consumer, bool assigned)
 {
-    if (assigned && !consumer->leaving) { /* M:leaving_skips_protocol */
+    if (assigned && !atomic_load(&consumer->leaving)) { /* M:leaving_skips_protocol */
         const char *protocol = rd_kafka_rebalance_protocol(consumer->client.rk);
         consumer->cooperative = protocol && strcmp(protocol, "COOPERATIVE") == 0;
     }
@@ -249,6 +253,8 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event)
         ps_consumer_remove_assigned(consumer, partitions);
         ps_committer_joining_changed(&consumer->async_commits.work);
     } else {
+        ps_lasting_end(&consumer->group_error);
+        atomic_store(&consumer->syncs, 0);
         ps_consumer_add_assigned(consumer, partitions);
         ps_ledger_assigned(&consumer->ledger);
         set_starts(consumer, partitions);
@@ -419,9 +425,12 @@ bool ps_error_passes(rd_kafka_resp_err_t err)
     }
 }
 
-/* A consumer without a group.id does not use a group, so errors of groups do not concern it. */
-static bool concerns_unused_group(const struct ps_consumer *consumer, rd_kafka_resp_err_t err)
+/* librdkafka looks for a coordinator again and again. Its own errors, such as a connection that ended, pass. A consumer without a
+ * group.id does not use a group, so errors of groups do not concern it. */
+static bool is_unimportant(const struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text)
 {
+    static const char query[] = "FindCoordinator ";
+    if (strncmp(text, query, sizeof(query) - 1) == 0 && (err < 0 || !consumer->settings.grouped)) return true;
     return !consumer->settings.grouped && (err == RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED ||
                                            err == RD_KAFKA_RESP_ERR_INVALID_GROUP_ID);
 }
@@ -451,7 +460,7 @@ bool ps_consumer_absorb_error(struct ps_consumer *consumer, rd_kafka_resp_err_t 
     char text[1024];
     ps_client_quote(&consumer->client, text, sizeof(text), message);
     bool rejected = connection_error(err) && ps_rejection_error(&consumer->client.rejection, consumer->client.rk, err, text);
-    if (!rejected && !ps_error_passes(err) && !concerns_unused_group(consumer, err)) return false;
+    if (!rejected && !ps_error_passes(err) && !is_unimportant(consumer, err, text)) return false;
     ps_consumer_log_error(consumer, err, text);
     return true;
 }
@@ -482,14 +491,50 @@ void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t
     ps_bell_ring(&consumer->bell);
 }
 
+/* What brokers have answered to the requests with which a member joins. librdkafka's text begins with the request. Its own errors, such
+ * as max.poll.interval.ms, are negative. */
+static bool is_group_error(const struct ps_consumer *consumer, const struct ps_problem *problem)
+{
+    static const char *const requests[] = { "FindCoordinator", "JoinGroup", "SyncGroup", "ConsumerGroupHeartbeat" };
+    if (!consumer->settings.grouped || problem->err <= 0 || atomic_load(&consumer->fatal)) return false;
+    for (size_t i = 0; i < sizeof(requests) / sizeof(*requests); i++)
+        if (strncmp(problem->text, requests[i], strlen(requests[i])) == 0) return true;
+    return false;
+}
+
+/*
+ * A broker sends a record that is larger than all limits, and librdkafka closes the connection. It reports that as an error of the
+ * connection, without the partition. It is known if there is only one, and so is the topic. Then it connects again and gets the same
+ * answer.
+ */
+static bool is_size_error(const struct ps_consumer *consumer, struct ps_problem *problem)
+{
+    long size, limit;
+    const char *place = strstr(problem->text, "Invalid response size ");
+    if (problem->err != RD_KAFKA_RESP_ERR__BAD_MSG || !place) return false;
+    if (sscanf(place, "Invalid response size %ld (0..%ld)", &size, &limit) != 2 || size <= limit) return false;
+    problem->err = RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE;
+    snprintf(problem->text, sizeof(problem->text), "an answer of %ld bytes exceeds receive.message.max.bytes (%ld)", size, limit);
+    const rd_kafka_topic_partition_list_t *assigned = consumer->assigned;
+    for (int i = 0; i < assigned->cnt; i++)
+        if (strcmp(assigned->elems[i].topic, assigned->elems[0].topic) != 0) return true;
+    if (assigned->cnt > 0) snprintf(problem->topic, sizeof(problem->topic), "%s", assigned->elems[0].topic);
+    if (assigned->cnt == 1) problem->partition = assigned->elems[0].partition;
+    return true;
+}
+
 static void absorb_error_event(struct ps_consumer *consumer, rd_kafka_event_t *event)
 {
     rd_kafka_resp_err_t err = rd_kafka_event_error(event);
     const char *text = rd_kafka_event_error_string(event);
     if (ps_consumer_absorb_error(consumer, err, rd_kafka_event_error_is_fatal(event), text)) return;
     rd_kafka_topic_partition_t *place = rd_kafka_event_topic_partition(event);
-    ps_consumer_add_problem(consumer, err, text, place);
+    struct ps_problem problem = ps_consumer_problem(consumer, err, text, place);
     if (place) rd_kafka_topic_partition_destroy(place);
+    if (!is_size_error(consumer, &problem)) problem.group = is_group_error(consumer, &problem);
+    if (problem.group && !ps_lasting_note(&consumer->group_error, &problem)) return;
+    if (problem.err == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE && !ps_lasting_note(&consumer->size_error, &problem)) return;
+    ps_consumer_add_problem(consumer, &problem);
 }
 
 void ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event)
@@ -513,6 +558,9 @@ void ps_consumer_notice(struct ps_consumer *consumer)
     rd_kafka_event_t *event;
     if (pthread_mutex_trylock(&consumer->taking)) return; /* the thread that takes events reads these too */
     while ((event = rd_kafka_queue_poll(consumer->notices, 0))) ps_consumer_absorb(consumer, event);
+    /* A consumer that joins no group has no rebalances there, and need not poll. */
+    while (!atomic_load(&consumer->ever_subscribed) && (event = rd_kafka_queue_poll(consumer->control, 0)))
+        ps_consumer_absorb(consumer, event);
     pthread_mutex_unlock(&consumer->taking);
 }
 
@@ -547,7 +595,8 @@ void ps_consumer_membership(struct ps_membership *membership)
     membership->generation = -1;
     pthread_mutex_lock(&consumer->taking);
     bool member = consumer->member && !rd_kafka_assignment_lost(rk); /* perhaps no thread has met the event yet */
-    membership->state = consumer->answering ? "rebalancing" : member ? "stable" : "joining";
+    membership->failed = ps_lasting_read(&consumer->group_error, &membership->problem);
+    membership->state = consumer->answering ? "rebalancing" : member && !membership->failed ? "stable" : "joining";
     pthread_mutex_unlock(&consumer->taking);
     rd_kafka_consumer_group_metadata_t *metadata = rd_kafka_consumer_group_metadata(rk);
     if (metadata) {
@@ -593,7 +642,7 @@ static bool leave_group(struct ps_consumer *consumer)
 {
     rd_kafka_event_t *event;
     int64_t begun_us = ps_now_us();
-    consumer->leaving = true;
+    atomic_store(&consumer->leaving, true);
     rd_kafka_error_t *error = rd_kafka_consumer_close_queue(consumer->client.rk, consumer->control);
     if (error) { /* a fatal error: the group is already left */
         rd_kafka_error_destroy(error);

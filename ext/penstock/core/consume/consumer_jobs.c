@@ -188,7 +188,6 @@ static rd_kafka_resp_err_t ask_partitions(rd_kafka_t *rk, const char *topic, int
     const struct rd_kafka_metadata *metadata;
     rd_kafka_resp_err_t err = rd_kafka_metadata(rk, 0, handle, &metadata, timeout_ms);
     rd_kafka_topic_destroy(handle);
-    if (err == RD_KAFKA_RESP_ERR__TRANSPORT) return RD_KAFKA_RESP_ERR__TIMED_OUT; /* no broker could be reached in that time */
     if (err) return err;
     const struct rd_kafka_metadata_topic *answer = metadata->topic_cnt == 1 ? &metadata->topics[0] : NULL;
     if (!answer || answer->partition_cnt == 0) {
@@ -241,7 +240,41 @@ static bool any_error_passes(const rd_kafka_topic_partition_list_t *list)
     return false;
 }
 
-enum { ELECTION_US = 50000 };
+/* No broker has answered: none could be reached, or its answer did not come. */
+static bool is_unanswered(rd_kafka_resp_err_t err)
+{
+    switch (err) {
+    case RD_KAFKA_RESP_ERR__TIMED_OUT:
+    case RD_KAFKA_RESP_ERR__TIMED_OUT_QUEUE:
+    case RD_KAFKA_RESP_ERR__TRANSPORT:
+    case RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN:
+    case RD_KAFKA_RESP_ERR__RESOLVE:
+    case RD_KAFKA_RESP_ERR__SSL:
+    case RD_KAFKA_RESP_ERR__WAIT_COORD:
+    case RD_KAFKA_RESP_ERR__WAIT_CACHE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* The same question may be answered later. A call that has time left asks it again: librdkafka gives up at the first error, for
+ * example when one of a broker's addresses refuses the first connection. */
+static bool answer_passes(rd_kafka_resp_err_t err, const rd_kafka_topic_partition_list_t *list)
+{
+    if (err) return err != RD_KAFKA_RESP_ERR__DESTROY && ps_error_passes(err);
+    return any_error_passes(list);
+}
+
+enum { AGAIN_US = 50000 };
+
+/* Waits a moment, unless the time is up. */
+static bool may_ask_again(const struct ps_consumer_job *query, int64_t deadline_us)
+{
+    if (!asks_on(query) || ps_now_us() + AGAIN_US >= deadline_us) return false;
+    usleep(AGAIN_US);
+    return asks_on(query);
+}
 
 /*
  * rd_kafka_offsets_for_times sends one ListOffsets request to each leader, with the isolation level of the consumer. It passes
@@ -255,13 +288,12 @@ static rd_kafka_resp_err_t ask_offsets(struct ps_consumer_job *query, rd_kafka_t
     for (;;) {
         rd_kafka_topic_partition_list_t *copy = rd_kafka_topic_partition_list_copy(*list);
         rd_kafka_resp_err_t err = rd_kafka_offsets_for_times(rk, copy, ps_remaining_ms(deadline_us));
-        bool again = find_moved_leaders(rk, copy, err, deadline_us) || (!err && any_error_passes(copy));
-        if (again && asks_on(query) && ps_now_us() + ELECTION_US < deadline_us) {
+        bool again = find_moved_leaders(rk, copy, err, deadline_us) || answer_passes(err, copy);
+        if (again && may_ask_again(query, deadline_us)) {
             rd_kafka_topic_partition_list_destroy(copy);
-            usleep(ELECTION_US);
             continue;
         }
-        bool answered = err != RD_KAFKA_RESP_ERR__TIMED_OUT;
+        bool answered = !is_unanswered(err);
         rd_kafka_topic_partition_list_destroy(answered ? *list : copy);
         if (answered) *list = copy;
         if (err && answered && copy->cnt == 1) copy->elems[0].err = err; /* so that the program's error names it */
@@ -287,30 +319,28 @@ static bool any_broker_answered(rd_kafka_t *rk)
     return cluster != NULL;
 }
 
-/* The group has no coordinator at present, or one that is not ready. librdkafka looks for another one, but does not ask again. */
-static bool coordinator_moves(rd_kafka_resp_err_t err)
-{
-    return err == RD_KAFKA_RESP_ERR_NOT_COORDINATOR || err == RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE ||
-           err == RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS;
-}
-
-enum { COORDINATOR_US = 50000 };
-
 /* Repeats the request in short attempts, so a long timeout does not delay the destruction of the consumer. */
 static rd_kafka_resp_err_t ask_repeatedly(struct ps_consumer_job *query)
 {
     int64_t deadline_us = ps_deadline_us(query->timeout_ms);
+    rd_kafka_topic_partition_list_t *question = ps_plain_copy(query->list); /* an attempt may change the list */
+    rd_kafka_resp_err_t err;
     become_long_call(query->consumer);
     for (;;) {
         int remaining_ms = ps_remaining_ms(deadline_us);
         int slice = any_broker_answered(query->consumer->client.rk) ? SLICE_MS : UNANSWERED_MS;
-        bool last = remaining_ms >= 0 && remaining_ms <= slice;
-        rd_kafka_resp_err_t err = ask_once(query, last ? remaining_ms : slice);
-        bool moves = coordinator_moves(err) && ps_remaining_ms(deadline_us) != 0;
-        if (!moves && (last || err != RD_KAFKA_RESP_ERR__TIMED_OUT)) return err;
-        if (!asks_on(query)) return RD_KAFKA_RESP_ERR__DESTROY;
-        if (moves) usleep(COORDINATOR_US);
+        err = ask_once(query, remaining_ms >= 0 && remaining_ms < slice ? remaining_ms : slice);
+        if (!answer_passes(err, query->list) || ps_remaining_ms(deadline_us) == 0) break;
+        bool waits = err != RD_KAFKA_RESP_ERR__TIMED_OUT; /* else it has waited */
+        if (waits ? !may_ask_again(query, deadline_us) : !asks_on(query)) break;
+        rd_kafka_topic_partition_list_destroy(query->list);
+        query->list = ps_plain_copy(question);
     }
+    rd_kafka_topic_partition_list_destroy(question);
+    if (!is_unanswered(err)) return err;
+    if (!asks_on(query)) return RD_KAFKA_RESP_ERR__DESTROY;
+    if (query->list->cnt == 1) query->list->elems[0].err = RD_KAFKA_RESP_ERR__TIMED_OUT; /* so that the program's error names it */
+    return RD_KAFKA_RESP_ERR__TIMED_OUT;
 }
 
 /* Before 2.1.0 librdkafka takes the remaining time, which is in ms, for microseconds: so it gets 1,000 times the timeout. */
@@ -371,8 +401,7 @@ static void find_uncommitted(struct ps_consumer_job *query, int64_t deadline_us)
     rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
     while (consumer->settings.grouped && asked->cnt > 0) {
         err = rd_kafka_committed(consumer->client.rk, asked, attempt_ms(deadline_us, START_SLICE_MS));
-        if ((err != RD_KAFKA_RESP_ERR__TIMED_OUT && !coordinator_moves(err)) || !asks_on(query) || ps_now_us() >= deadline_us) break;
-        if (coordinator_moves(err)) usleep(COORDINATOR_US);
+        if (!answer_passes(err, asked) || !may_ask_again(query, deadline_us)) break;
     }
     for (int i = 0; !err && i < asked->cnt; i++) {
         const rd_kafka_topic_partition_t *answer = &asked->elems[i];
@@ -579,6 +608,19 @@ static void consumer_pause(struct ps_consumer_job *query, bool paused)
     rd_kafka_topic_partition_list_destroy(changed);
 }
 
+static void consumer_subscribe(struct ps_consumer_job *query)
+{
+    struct ps_consumer *consumer = query->consumer;
+    rd_kafka_t *rk = consumer->client.rk;
+    bool subscribes = query->list != NULL;
+    if (subscribes) atomic_store(&consumer->ever_subscribed, true);
+    query->err = subscribes ? rd_kafka_subscribe(rk, query->list) : rd_kafka_unsubscribe(rk);
+    if (query->err) return;
+    atomic_store(&consumer->syncs, 0);
+    ps_lasting_begin_anew(&consumer->group_error, subscribes);
+    atomic_store(&consumer->subscribed, subscribes);
+}
+
 static bool answered_later(enum ps_consumer_call call)
 {
     return call == PS_CONSUMER_COMMIT || call == PS_CONSUMER_COMMIT_PROCESSED || call == PS_CONSUMER_COMMITTED || call == PS_CONSUMER_OFFSETS ||
@@ -591,7 +633,7 @@ static void job_run(struct ps_job *job)
     rd_kafka_t *rk = query->consumer->client.rk;
 
     switch (query->call) {
-    case PS_CONSUMER_SUBSCRIBE: query->err = query->list ? rd_kafka_subscribe(rk, query->list) : rd_kafka_unsubscribe(rk); break;
+    case PS_CONSUMER_SUBSCRIBE: consumer_subscribe(query); break;
     case PS_CONSUMER_ASSIGN: query->err = consumer_assign(query); break;
     case PS_CONSUMER_ASSIGNMENT: query->err = rd_kafka_assignment(rk, &query->list); break;
     case PS_CONSUMER_COMMIT:

@@ -180,6 +180,14 @@ static bool note_rejection(struct ps_consumer_set *set, struct ps_set_consumer *
     return rejected_us <= now_us;
 }
 
+/* Its next poll in time raises an error that lasts. */
+static bool note_problem(struct ps_consumer_set *set, struct ps_set_consumer *one, int64_t now_us)
+{
+    int64_t problem_us = ps_consumer_problem_due_us(one->consumer);
+    due_by(set, one, problem_us, now_us);
+    return problem_us <= now_us;
+}
+
 /* A revocation is held back: a poll after that time answers it. */
 static void note_hold(struct ps_consumer_set *set, struct ps_set_consumer *one, int64_t now_us)
 {
@@ -195,6 +203,7 @@ static void look_at(struct ps_consumer_set *set, struct ps_set_consumer *one, ui
     if (state == PS_OPEN) {
         one->ready = ps_consumer_may_take(one->consumer, owner, &worked_on) || one->due;
         one->ready |= note_rejection(set, one, now_us);
+        one->ready |= note_problem(set, one, now_us);
         note_hold(set, one, now_us);
     }
     one->due = false;

@@ -1,7 +1,9 @@
 /*
- * Whether a member with partitions is joining its group again. librdkafka does this by itself with cooperative rebalancing, and does
- * not tell. Its interceptors, on its broker threads, see the requests.
+ * What a member and its coordinator do, as far as librdkafka does not tell. Its interceptors, on its broker threads, see the requests
+ * and when they are answered, but not the answers: whether the member is joining its group again, how often SyncGroup was answered, and
+ * whether the coordinator has answered that the member leaves.
  *
+ * librdkafka joins again with partitions by itself with cooperative rebalancing.
  * A commit meanwhile is refused. The broker handles it after the JoinGroup request that was sent before it, and its generation is then
  * an old one; or the group's leader has not assigned the partitions yet. Until 2.10.0 librdkafka then forgets its generation, and
  * loses all its partitions (#4059). So commits wait. Without partitions, as in the first join, they do not: nothing is processed.
@@ -9,7 +11,7 @@
 #include "consume/consume.h"
 #include <string.h>
 
-enum { JOIN_GROUP = 11, HEARTBEAT = 12, LEAVE_GROUP = 13, SYNC_GROUP = 14 }; /* Kafka's ApiKeys */
+enum { JOIN_GROUP = 11, HEARTBEAT = 12, LEAVE_GROUP = 13, SYNC_GROUP = 14, CONSUMER_HEARTBEAT = 68 }; /* Kafka's ApiKeys */
 enum {
     INTERVAL_US = 1000 * 1000,  /* librdkafka joins once in this time, at most */
     REACTING_US = 5 * 1000,     /* longest time from what makes it join to the JoinGroup request, if it has not joined lately */
@@ -45,6 +47,7 @@ static rd_kafka_resp_err_t request_sent_cb(rd_kafka_t *rk, int socket, const cha
 {
     struct ps_consumer *consumer = arg;
     (void)rk, (void)socket, (void)broker_name, (void)broker_id, (void)api_version, (void)correlation_id, (void)size;
+    if (!consumer->rejoins) return RD_KAFKA_RESP_ERR_NO_ERROR;
     if (api_key == JOIN_GROUP) atomic_store(&consumer->joined_us, ps_now_us());
     if (api_key == JOIN_GROUP || api_key == SYNC_GROUP) atomic_store(&consumer->joining_until_us, PS_FOREVER);
     if (api_key == LEAVE_GROUP) atomic_store(&consumer->joining_until_us, 0);
@@ -63,6 +66,11 @@ static rd_kafka_resp_err_t answered_cb(rd_kafka_t *rk, int socket, const char *b
     struct ps_consumer *consumer = arg;
     (void)rk, (void)socket, (void)broker_name, (void)broker_id, (void)api_version, (void)correlation_id, (void)size;
     (void)round_trip_us;
+    if (api_key == SYNC_GROUP && !err) atomic_fetch_add(&consumer->syncs, 1);
+    /* With KIP-848 a heartbeat says that the member leaves: the last one. */
+    if (api_key == LEAVE_GROUP || (api_key == CONSUMER_HEARTBEAT && atomic_load(&consumer->leaving)))
+        atomic_store(&consumer->left_group, !err);
+    if (!consumer->rejoins) return RD_KAFKA_RESP_ERR_NO_ERROR;
     int64_t time_us = api_key == JOIN_GROUP && !err ? ASSIGNING_US : REACTING_US;
     if (api_key == HEARTBEAT) joins_within(consumer, time_us);
     if (api_key == JOIN_GROUP || api_key == SYNC_GROUP) atomic_store(&consumer->joining_until_us, joining_until(consumer, time_us));
@@ -81,10 +89,10 @@ bool ps_joining_watch(struct ps_consumer *consumer, rd_kafka_conf_t *conf)
 {
     char strategies[512] = "";
     size_t size = sizeof(strategies);
-    if (!consumer->settings.grouped || rd_kafka_conf_get(conf, "partition.assignment.strategy", strategies, &size)) return false;
-    if (!strstr(strategies, "cooperative")) return false;
-    consumer->rejoins = !rd_kafka_conf_interceptor_add_on_new(conf, "penstock.joining", new_cb, consumer);
-    return consumer->rejoins;
+    if (!consumer->settings.grouped || rd_kafka_conf_interceptor_add_on_new(conf, "penstock.joining", new_cb, consumer)) return false;
+    rd_kafka_conf_get(conf, "partition.assignment.strategy", strategies, &size);
+    consumer->rejoins = strstr(strategies, "cooperative") != NULL;
+    return true;
 }
 
 bool ps_consumer_joins(const struct ps_consumer *consumer)

@@ -73,6 +73,14 @@ void ps_news_add(struct ps_news *news, enum ps_news_kind kind, rd_kafka_resp_err
 
 /* ---- statistics: only the latest are kept ---- */
 
+/* With the lock held. */
+static bool has_statistics(const struct ps_news *news)
+{
+    const struct ps_news_item *item = news->first;
+    while (item && item->kind != PS_NEWS_STATISTICS) item = item->next;
+    return item != NULL;
+}
+
 void ps_news_statistics(struct ps_news *news, const char *json)
 {
     size_t size = strlen(json);
@@ -82,18 +90,16 @@ void ps_news_statistics(struct ps_news *news, const char *json)
     pthread_mutex_lock(&news->lock);
     old = news->statistics;
     news->statistics = copy;
-    bool waits = news->statistics_wait;
-    news->statistics_wait = ps_news_wanted(news, PS_NEWS_STATISTICS);
+    bool waits = has_statistics(news);
     pthread_mutex_unlock(&news->lock);
     free(old);
     if (!waits) ps_news_add(news, PS_NEWS_STATISTICS, RD_KAFKA_RESP_ERR_NO_ERROR, false, NULL, NULL);
 }
 
-char *ps_news_latest_statistics(struct ps_news *news, bool published)
+char *ps_news_latest_statistics(struct ps_news *news)
 {
     char *copy = NULL;
     pthread_mutex_lock(&news->lock);
-    if (published) news->statistics_wait = false;
     if (news->statistics) copy = strdup(news->statistics);
     pthread_mutex_unlock(&news->lock);
     return copy;

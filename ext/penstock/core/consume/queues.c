@@ -159,23 +159,29 @@ void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event)
 /* A poll raises one of them. If there are more, they are only logged. */
 enum { MOST_PROBLEMS = 1000 };
 
-void ps_consumer_add_problem(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text,
-                             const rd_kafka_topic_partition_t *place)
+struct ps_problem ps_consumer_problem(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text,
+                                      const rd_kafka_topic_partition_t *place)
 {
-    struct ps_problem **end = &consumer->problems, *problem = NULL;
+    struct ps_problem problem = { .err = err, .partition = place ? place->partition : -1,
+                                  .offset = place && place->offset >= 0 ? place->offset : -1 };
+    if (place && place->topic) snprintf(problem.topic, sizeof(problem.topic), "%s", place->topic);
+    ps_client_quote(&consumer->client, problem.text, sizeof(problem.text), text ? text : "");
+    return problem;
+}
+
+void ps_consumer_add_problem(struct ps_consumer *consumer, const struct ps_problem *problem)
+{
+    struct ps_problem **end = &consumer->problems, *copy = NULL;
     int count = 0;
     for (; *end; end = &(*end)->next) count++;
-    if (count < MOST_PROBLEMS) problem = calloc(1, sizeof(*problem));
-    if (!problem) {
-        ps_consumer_log_error(consumer, err, text);
+    if (count < MOST_PROBLEMS) copy = malloc(sizeof(*copy));
+    if (!copy) {
+        ps_consumer_log_error(consumer, problem->err, problem->text);
         return;
     }
-    problem->err = err;
-    problem->partition = place ? place->partition : -1;
-    problem->offset = place && place->offset >= 0 ? place->offset : -1;
-    if (place && place->topic) snprintf(problem->topic, sizeof(problem->topic), "%s", place->topic);
-    ps_client_quote(&consumer->client, problem->text, sizeof(problem->text), text ? text : "");
-    *end = problem;
+    *copy = *problem;
+    copy->next = NULL;
+    *end = copy;
     ps_bell_ring(&consumer->bell); /* another thread may have found no event, and sleep */
 }
 
@@ -183,7 +189,9 @@ void ps_consumer_add_message_problem(struct ps_consumer *consumer, const rd_kafk
 {
     rd_kafka_topic_partition_t place = { .partition = message->partition, .offset = message->offset };
     if (message->rkt) place.topic = (char *)rd_kafka_topic_name(message->rkt);
-    ps_consumer_add_problem(consumer, message->err, rd_kafka_message_errstr(message), message->rkt ? &place : NULL);
+    struct ps_problem problem = ps_consumer_problem(consumer, message->err, rd_kafka_message_errstr(message),
+                                                    message->rkt ? &place : NULL);
+    ps_consumer_add_problem(consumer, &problem);
 }
 
 /*
@@ -202,8 +210,9 @@ void ps_partition_error_cb(rd_kafka_t *rk, int err, const char *reason, void *op
         int size = snprintf(begin, sizeof(begin), "%s [%d]: ", one->topic, (int)one->partition);
         if (size > 0 && strncmp(reason, begin, (size_t)size) == 0) place = one;
     }
-    if (!ps_consumer_absorb_error(consumer, (rd_kafka_resp_err_t)err, false, reason))
-        ps_consumer_add_problem(consumer, (rd_kafka_resp_err_t)err, reason, place);
+    if (ps_consumer_absorb_error(consumer, (rd_kafka_resp_err_t)err, false, reason)) return;
+    struct ps_problem problem = ps_consumer_problem(consumer, (rd_kafka_resp_err_t)err, reason, place);
+    ps_consumer_add_problem(consumer, &problem);
 }
 
 struct ps_problem *ps_consumer_take_problem(struct ps_consumer *consumer)
@@ -211,6 +220,37 @@ struct ps_problem *ps_consumer_take_problem(struct ps_consumer *consumer)
     struct ps_problem *first = consumer->problems;
     if (first) consumer->problems = first->next;
     return first;
+}
+
+/*
+ * librdkafka does not report that SyncGroup was answered with an error. It joins again and again, and gets no assignment.
+ */
+enum { FAILED_SYNCS = 3 };
+
+static void note_failed_syncs(struct ps_consumer *consumer)
+{
+    static const char *const text = "SyncGroup failed repeatedly, for a reason that librdkafka does not report";
+    if (atomic_load(&consumer->syncs) < FAILED_SYNCS || !atomic_load(&consumer->subscribed)) return;
+    atomic_store(&consumer->syncs, 0);
+    struct ps_problem problem = ps_consumer_problem(consumer, RD_KAFKA_RESP_ERR_UNKNOWN, text, NULL);
+    problem.group = true;
+    if (ps_lasting_note(&consumer->group_error, &problem)) ps_consumer_add_problem(consumer, &problem);
+}
+
+struct ps_problem *ps_consumer_take_due_problem(struct ps_consumer *consumer)
+{
+    struct ps_problem *due = NULL;
+    if (!consumer->answering) note_failed_syncs(consumer);
+    if (consumer->problems) return ps_consumer_take_problem(consumer);
+    if (atomic_load(&consumer->subscribed)) due = ps_lasting_take_due(&consumer->group_error);
+    return due ? due : ps_lasting_take_due(&consumer->size_error);
+}
+
+int64_t ps_consumer_problem_due_us(const struct ps_consumer *consumer)
+{
+    int64_t group_us = atomic_load(&consumer->subscribed) ? atomic_load(&consumer->group_error.due_us) : PS_FOREVER;
+    int64_t size_us = atomic_load(&consumer->size_error.due_us);
+    return group_us < size_us ? group_us : size_us;
 }
 
 void ps_consumer_drop_problems(struct ps_consumer *consumer)
@@ -320,6 +360,7 @@ static int drop_of(rd_kafka_message_t **messages, int count, const rd_kafka_topi
 
 void ps_consumer_drop_messages(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
 {
+    ps_lasting_end(&consumer->size_error); /* something else is read from now on */
     consumer->taken_count = drop_of(consumer->taken, consumer->taken_count, partitions); /* M:seek_drops_taken */
     consumer->aside_count = drop_of(consumer->aside, consumer->aside_count, partitions); /* M:seek_drops_aside */
 }

@@ -183,7 +183,7 @@ module Penstock
       # Of librdkafka there are no events, statistics or counts.
       def call_listen(*) = nil
       def call_news = nil
-      def call_statistics(_published) = nil
+      def call_statistics = nil
       def call_counts = [0] * ConsumerMetrics.members.size
 
       def call_set_credentials(_username, _password) = nil
@@ -194,6 +194,9 @@ module Penstock
         commit_processed unless @closed
         @closed = true
       end
+
+      # A static member never does.
+      def call_left_group = @config.__send__(:given, "group.instance.id").nil?
 
       def answer(call, places)
         open

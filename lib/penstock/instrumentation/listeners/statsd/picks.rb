@@ -53,7 +53,7 @@ module Penstock
 
         def find(value, path, seen, tags, &block)
           key, *rest = path
-          return value.is_a?(Numeric) && yield(value, seen, tags) if key.nil?
+          return known?(value) && yield(value, seen, tags) if key.nil?
           return unless value.is_a?(Hash)
           return find(value[key], rest, [*seen, key], tags, &block) unless key == "*"
 
@@ -63,6 +63,9 @@ module Penstock
             find(part, rest, [*seen, name], tags.merge(TAGS.fetch(seen.last, seen.last&.to_sym) => label(name, part)), &block)
           end
         end
+
+        # librdkafka writes -1 for what it does not know.
+        def known?(value) = value.is_a?(Numeric) && !value.negative?
 
         # Addresses of bootstrap.servers that librdkafka has not identified as brokers of the cluster, and its internal broker.
         def bootstrap?(part) = part.is_a?(Hash) && part["nodeid"].is_a?(Integer) && part["nodeid"].negative?

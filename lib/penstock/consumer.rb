@@ -203,14 +203,16 @@ module Penstock
     end
 
     # Reads these partitions without joining a group. Replaces an earlier assignment. Do not assign partitions to a consumer
-    # that is subscribed.
+    # that is subscribed: call {#unsubscribe} before. If the group has assigned partitions that no poll has given up since then,
+    # `assign` gives them up first, as a poll does.
     #
     #     consumer.assign("events" => [0, 1])
     #     consumer.assign("events" => { 0 => 1_000, 1 => :beginning, 2 => Time.now - 3600, 3 => [:last, 10] })
     #
     # Blocks: this thread, for about a ms, or for some 10 ms if librdkafka has to stop an earlier assignment. If not all starts
     # are Integers or {Offset}s, also until brokers have answered where to begin: with a Time or `[:last, n]` up to `timeout`,
-    # otherwise up to 2 s, and librdkafka asks on then. And until earlier commits are answered, up to 5 s. Without
+    # otherwise up to 2 s, and librdkafka asks on then. And until earlier commits are answered, up to 5 s. After {#unsubscribe}
+    # also while {ConsumerConfig#rebalance_listener} runs, and while {ConsumerConfig#hold_rebalances} delays the revocation. Without
     # the GVL, interruptible at once. Concurrent calls run one after the other.
     #
     # @overload assign(partitions, timeout: 5)
@@ -226,6 +228,10 @@ module Penstock
     #   @param timeout [Numeric, nil] seconds to wait for the leaders, if there is a Time or `[:last, n]`; see {#commit}
     #   @return [self]
     #   @raise [ConsumeError, ConsumeTimeoutError, BrokerRejectedError] when a leader does not answer; nothing is assigned then
+    #   @raise [ConsumeError] when the consumer was subscribed with "cooperative-sticky", or with the `group.protocol` "consumer".
+    #     librdkafka then allows no assignment of your own: make another consumer
+    #   @raise [ListenerDeadlockError] in the rebalance listener of this consumer, whose answer would end the assignment
+    #   @raise [StandardError] what the rebalance listener has raised meanwhile; nothing is assigned then
     #   @raise [ConfigurationInvalidError] when :stored is given and "group.id" is missing
     #   @raise [ConsumerClosedError] when the consumer is closed
     #   @raise [ForkedError] when the parent process used the consumer before the fork
@@ -233,10 +239,14 @@ module Penstock
     def assign(*given, timeout: 5, **braceless)
       topics = topics_given("assign({ \"topic\" => [0] }, timeout: 5)", TIMEOUT, given, braceless, 1..1)
       deadline = Deadline.new(timeout)
-      call_assign(resolve(places(topics || given.first, INVALID_OFFSET), deadline))
+      chosen = resolve(places(topics || given.first, INVALID_OFFSET), deadline)
+      settle_subscription if @group_assigns
+      call_assign(chosen)
       @group_assigns = false
       @stuck_watch&.start
       self
+    rescue ConsumeError => e
+      raise e.code == :state ? cannot_assign : e
     end
 
     # The partitions that are assigned now, by the group or by {#assign}.

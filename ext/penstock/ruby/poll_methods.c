@@ -410,6 +410,36 @@ static VALUE consumer_call_serve(VALUE self)
     return Qnil;
 }
 
+struct looking {
+    struct ps_consumer *consumer;
+    bool rebalances;
+};
+
+static void *look_nogvl(void *arg)
+{
+    struct looking *looking = arg;
+    if (!ps_client_enter(&looking->consumer->client)) return NULL;
+    pthread_mutex_lock(&looking->consumer->taking);
+    looking->rebalances = ps_consumer_rebalances(looking->consumer);
+    pthread_mutex_unlock(&looking->consumer->taking);
+    ps_client_exit(&looking->consumer->client);
+    return NULL;
+}
+
+/* Answers the rebalances that wait, as polls do. An answer to a former subscription would act on what the program assigns next. */
+static VALUE consumer_call_settle(VALUE self)
+{
+    for (;;) {
+        struct looking looking = { .consumer = penstock_consumer_get(self) };
+        struct ps_consumer *consumer = looking.consumer;
+        uint32_t rings = atomic_load(&consumer->bell.rings);
+        consumer_call_answer(self);
+        penstock_nogvl_now(look_nogvl, &looking);
+        if (!looking.rebalances) return Qnil;
+        penstock_wait_bell(&consumer->bell, rings, nap_until_us(consumer));
+    }
+}
+
 /* Ends the wait of call_serve. */
 static VALUE consumer_call_wake(VALUE self)
 {
@@ -498,5 +528,6 @@ void penstock_poll_methods_init(VALUE consumer_class)
     rb_define_private_method(consumer_class, "call_poll_run", consumer_call_poll_run, 2);
     rb_define_private_method(consumer_class, "call_answer", consumer_call_answer, 0);
     rb_define_private_method(consumer_class, "call_serve", consumer_call_serve, 0);
+    rb_define_private_method(consumer_class, "call_settle", consumer_call_settle, 0);
     rb_define_private_method(consumer_class, "call_wake", consumer_call_wake, 0);
 }

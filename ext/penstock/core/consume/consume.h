@@ -384,6 +384,7 @@ void ps_consumer_drop_problems(struct ps_consumer *consumer);             /* log
 /* Called by librdkafka in ps_consumer_take_messages, for an error that is no message. */
 void ps_partition_error_cb(rd_kafka_t *rk, int err, const char *reason, void *opaque);
 bool ps_consumer_has_events(struct ps_consumer *consumer);
+bool ps_consumer_rebalances(const struct ps_consumer *consumer); /* perhaps one waits for its answer; events of `control` may be others */
 
 /* ---- consumer.c, continued --------------------------------------------------------------------------- */
 

@@ -335,6 +335,11 @@ void ps_consumer_drop_taken(struct ps_consumer *consumer)
     consumer->taken_count = 0;
 }
 
+bool ps_consumer_rebalances(const struct ps_consumer *consumer)
+{
+    return consumer->answering || consumer->held || rd_kafka_queue_length(consumer->control) > 0;
+}
+
 /* The one place that knows of every queue and of what is kept beside them. */
 bool ps_consumer_has_events(struct ps_consumer *consumer)
 {

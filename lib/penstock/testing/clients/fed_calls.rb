@@ -146,6 +146,9 @@ module Penstock
         !change.nil?
       end
 
+      # Of {Consumer#assign}.
+      def call_settle = (nil while call_answer)
+
       # Of an application.
       def call_decode_with(deserializer) = @deserializer = deserializer
 

@@ -493,13 +493,13 @@ module Penstock
 
     # How many offsets each partition is behind: from the next offset that this consumer reads to the partition's end. If nothing
     # was polled yet, from the place that {#assign} or {#seek} got, or from the committed offset. Offsets that hold no message
-    # count too, such as those of aborted transactions.
+    # count too, such as those of aborted transactions, until a poll has passed them: at the end of the partition it is 0.
     # With `isolation.level` read_committed (librdkafka's default) the end is the first message of an open transaction.
     #
     #     consumer.lag # => { "orders" => { 0 => 120, 1 => 0 } }
     #
     # Blocks: like {#committed}: it asks the leaders, and the group's coordinator if a partition was not polled yet. With
-    # `estimate: true` like {#subscribe}, and not at all with `partitions`.
+    # `estimate: true` like {#subscribe}; with `partitions` for up to 10 ms for each, while another thread takes messages.
     #
     # @overload lag(partitions = nil, estimate: false, timeout: 5)
     #   @param partitions [Hash{String, Symbol => Array<Integer>}, nil] by topic; nil: all that are assigned

@@ -2,6 +2,7 @@
 
 require_relative "../test_helper"
 require_relative "../support/consumer_test_case"
+require_relative "../support/raw_records"
 
 # Where reading begins, what is committed, and what brokers say about offsets. The embedded cluster does not search by time:
 # test/integration/consumer_offsets_test.rb does.
@@ -213,6 +214,19 @@ class ConsumerOffsetsTest < ConsumerTestCase
     assert_equal({ name => { 0 => 2 } }, one.lag({ name => [0] }, estimate: true))
     assert_equal({ name => { 3 => nil } }, one.lag({ name => [3] }, estimate: true)) # nothing was fetched
     assert_empty consumer.lag
+  end
+
+  # The offset of a transaction's marker comes with no message.
+  def test_lag_is_zero_behind_offsets_without_messages
+    name = filled(3)
+    RawRecords.write_commit_marker(embedded_cluster, name)
+    members = ["", "true", "false"].map { |ends| reading(name, **(ends.empty? ? {} : { "enable.partition.eof": ends })) }
+    members.each do |one|
+      take(one, 3)
+      eventually { one.poll_batch(timeout: 0.01).empty? && one.lag == { name => { 0 => 0 } } }
+      eventually { one.lag(estimate: true) == { name => { 0 => 0 } } }
+      assert_equal 3, one.position(name, 0)
+    end
   end
 
   def test_lag_after_a_seek_counts_from_there

@@ -302,6 +302,32 @@ static VALUE consumer_call_rewind(VALUE self, VALUE places, VALUE epoch, VALUE t
     return ask_since(self, PS_CONSUMER_REWIND, places, NUM2ULL(epoch), timeout, "the position was not changed");
 }
 
+struct passing {
+    struct ps_consumer *consumer;
+    const char *topic;
+    int32_t partition;
+    int64_t passed;
+};
+
+static void *passed_nogvl(void *arg)
+{
+    struct passing *passing = arg;
+    if (!ps_client_enter(&passing->consumer->client)) return NULL;
+    passing->passed = ps_consumer_passed(passing->consumer, passing->topic, passing->partition);
+    ps_client_exit(&passing->consumer->client);
+    return NULL;
+}
+
+/* An offset or nil; see ps_consumer_passed. Waits for up to 10 ms. */
+static VALUE consumer_call_passed(VALUE self, VALUE topic, VALUE partition)
+{
+    struct passing passing = { penstock_consumer_open(self), StringValueCStr(topic), NUM2INT(partition), -1 };
+    penstock_nogvl_now(passed_nogvl, &passing);
+    RB_GC_GUARD(topic);
+    RB_GC_GUARD(self);
+    return offset_or_nil(passing.passed);
+}
+
 static VALUE consumer_call_pause(VALUE self, VALUE places)
 {
     ask(self, PS_CONSUMER_PAUSE, places, Qnil, "the partitions were not paused");
@@ -718,6 +744,7 @@ void penstock_consumer_calls_init(VALUE consumer_class)
     rb_define_private_method(consumer_class, "call_partitions", consumer_call_partitions, 2);
     rb_define_private_method(consumer_class, "call_cached_watermarks", consumer_call_cached_watermarks, 2);
     rb_define_private_method(consumer_class, "call_reached", consumer_call_reached, 2);
+    rb_define_private_method(consumer_class, "call_passed", consumer_call_passed, 2);
     rb_define_private_method(consumer_class, "call_seek", consumer_call_seek, 2);
     rb_define_private_method(consumer_class, "call_seek_back", consumer_call_seek_back, 2);
     rb_define_private_method(consumer_class, "call_rewind", consumer_call_rewind, 3);

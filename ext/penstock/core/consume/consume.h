@@ -384,6 +384,9 @@ void ps_consumer_drop_problems(struct ps_consumer *consumer);             /* log
 /* Called by librdkafka in ps_consumer_take_messages, for an error that is no message. */
 void ps_partition_error_cb(rd_kafka_t *rk, int err, const char *reason, void *opaque);
 bool ps_consumer_has_events(struct ps_consumer *consumer);
+/* The next offset, as ps_ledger_reached, but also behind offsets without a message at the end, such as a transaction's marker. Any
+ * thread; entered. RD_KAFKA_OFFSET_INVALID: unknown, as the program has not got all before it, or a thread holds `taking` for 10 ms. */
+int64_t ps_consumer_passed(struct ps_consumer *consumer, const char *topic, int32_t partition);
 bool ps_consumer_rebalances(const struct ps_consumer *consumer); /* perhaps one waits for its answer; events of `control` may be others */
 
 /* ---- consumer.c, continued --------------------------------------------------------------------------- */

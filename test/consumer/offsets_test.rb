@@ -202,6 +202,49 @@ class ConsumerOffsetsTest < ConsumerTestCase
     end
   end
 
+  # librdkafka gives up after one error, and does not fetch the partition any more. Penstock asks before it does, so there are 3.
+  def test_a_partition_whose_committed_offset_cannot_be_read_begins_later
+    own = own_cluster
+    name = filled(10, partitions: 2, on: own)
+    one = consumer(servers: own.bootstrap_servers, "group.id": "group", "auto.offset.reset": "earliest") { |config| config.mark = :manual }
+    one.commit({ name => { 0 => 3, 1 => 3 } })
+    own.inject_errors(:offset_fetch, *([:policy_violation] * 3))
+    one.assign(name => { 0 => 1, 1 => :stored })
+    messages, codes = read_despite_errors(one, 16) { |batch| one.mark(batch) }
+    assert_equal [[*1..9], [*3..9]], [0, 1].map { |partition| messages.select { |each| each.partition == partition }.map(&:offset) }
+    assert_includes codes, :policy_violation
+    assert one.commit
+    assert_equal({ 0 => 10, 1 => 10 }, one.committed(name, [0, 1]))
+  end
+
+  slow def test_a_member_whose_committed_offsets_cannot_be_read_begins_later
+    offsets = %w[range cooperative-sticky].map do |strategy|
+      own = own_cluster
+      name = filled(10, on: own)
+      one = group_consumer(servers: own.bootstrap_servers, "partition.assignment.strategy": strategy, log_level: 3)
+      one.commit({ name => { 0 => 3 } })
+      own.inject_errors(:offset_fetch, *([:policy_violation] * 3))
+      one.subscribe(name)
+      quiet_thread { read_despite_errors(one, 7).first.map(&:offset) }
+    end
+    assert_equal [[*3..9]] * 2, offsets.map(&:value)
+  end
+
+  # @return [Array(Array<Penstock::Message>, Array<Symbol>)] as many messages, and the codes of the errors
+  def read_despite_errors(one, count)
+    messages = []
+    codes = []
+    eventually do
+      batch = one.poll_batch(max: 4, timeout: 0.1)
+      yield batch if block_given?
+      messages.concat(batch.to_a).size >= count
+    rescue Penstock::ConsumeError => e
+      codes << e.code
+      false
+    end
+    [messages, codes]
+  end
+
   def test_lag_counts_from_the_position_or_the_committed_offset
     name = filled(10, partitions: 3)
     one = group_consumer("group-#{name}", "enable.auto.commit": false)

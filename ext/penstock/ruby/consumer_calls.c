@@ -190,6 +190,12 @@ static VALUE consumer_call_assign(VALUE self, VALUE places)
     return Qnil;
 }
 
+/* Returns those that librdkafka had not begun. */
+static VALUE consumer_call_restart(VALUE self, VALUE places)
+{
+    return ask(self, PS_CONSUMER_RESTART, places, Qnil, "the partitions were not assigned again");
+}
+
 static VALUE consumer_call_assignment(VALUE self)
 {
     return ask(self, PS_CONSUMER_ASSIGNMENT, Qnil, Qnil, "the assignment could not be read");
@@ -734,6 +740,7 @@ void penstock_consumer_calls_init(VALUE consumer_class)
     rb_define_method(consumer_class, "group_metadata", consumer_group_metadata, 0);
     rb_define_private_method(consumer_class, "call_subscribe", consumer_call_subscribe, 1);
     rb_define_private_method(consumer_class, "call_assign", consumer_call_assign, 1);
+    rb_define_private_method(consumer_class, "call_restart", consumer_call_restart, 1);
     rb_define_private_method(consumer_class, "call_assignment", consumer_call_assignment, 0);
     rb_define_private_method(consumer_class, "call_commit", consumer_call_commit, 3);
     rb_define_private_method(consumer_class, "call_commit_async", consumer_call_commit_async, 2);

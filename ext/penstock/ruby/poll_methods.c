@@ -242,6 +242,7 @@ static void fill_locked(struct taking *taking, bool with_gvl)
 {
     struct ps_consumer *consumer = taking->consumer;
     taking->end = FILLED;
+    ps_consumer_restart_if_due(consumer);
     take_events(taking, with_gvl);
     if (taking->control_only) return;
     struct ps_fetched *fetched = taking->fetched;
@@ -358,7 +359,9 @@ static int64_t nap_until_us(const struct ps_consumer *consumer)
 {
     int64_t until_us = ps_now_us() + consumer->settings.nap_us; /* polls before max.poll.interval.ms ends */
     int64_t rejected_us = atomic_load(&consumer->client.rejection.due_us), hold_us = atomic_load(&consumer->hold_until_us);
+    int64_t restart_us = atomic_load(&consumer->restart_us);
     if (rejected_us) until_us = penstock_earlier(until_us, rejected_us);
+    if (restart_us) until_us = penstock_earlier(until_us, restart_us);
     return hold_us ? penstock_earlier(until_us, hold_us) : until_us;
 }
 

@@ -308,7 +308,8 @@ struct ps_consumer {
     rd_kafka_queue_t *notices; /* librdkafka's main queue: errors of connections */
     _Atomic bool alerted;      /* there may be events in `control` or `notices`, or `astray` is set */
     _Atomic bool astray;       /* a partition's messages did not go to `data` */
-    rd_kafka_topic_partition_list_t *assigned; /* of the taking thread: whose messages go to `data` */
+    /* Of the taking thread: whose messages go to `data`, and where librdkafka was to begin. */
+    rd_kafka_topic_partition_list_t *assigned;
     pthread_mutex_t assigning; /* held by the thread that assigns, until librdkafka has stopped the earlier assignment */
     pthread_mutex_t taking;    /* held by the thread that takes events; never while it waits for the GVL */
     rd_kafka_event_t *held;    /* of the taking thread: a rebalance that has ended a batch, to be served next; NULL: none */
@@ -335,6 +336,8 @@ struct ps_consumer {
     struct ps_consumer_job *starts; /* finds out where its partitions begin; NULL: nothing does */
     struct ps_commit_turn turn; /* for a revocation */
     bool has_turn;             /* it is in the line */
+    _Atomic int64_t restart_us; /* when `restart` begins; 0: nothing has failed */
+    struct ps_consumer_job *restart; /* assigns anew what librdkafka could not begin; NULL: nothing does, as far as is known */
     rd_kafka_topic_partition_list_t *chosen; /* where the program lets them begin; NULL: it has chosen nothing */
     bool rejoins;              /* its settings let it join again with partitions; set before it opens */
     _Atomic int64_t joining_until_us, joined_us; /* see joining.c; 0: it is not joining its group again; it has not joined */
@@ -408,6 +411,8 @@ bool ps_consumer_holds_back(struct ps_consumer *consumer);
 void ps_consumer_answer_locked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen);
 /* The same, of the thread that has called the listener. Does nothing if the closing thread has answered. Entered. */
 void ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen);
+/* Of the taking thread: begins the restart that is due. */
+void ps_consumer_restart_if_due(struct ps_consumer *consumer);
 /* Instead of the answer: the next poll calls the listener. Entered. */
 void ps_consumer_answer_later(struct ps_consumer *consumer);
 /* Messages were marked: a revocation that is held back may be due. */
@@ -501,6 +506,7 @@ enum ps_consumer_call {
     PS_CONSUMER_REWIND,     /* a seek of what the consumer has held since `epoch` */
     PS_CONSUMER_PAUSE, PS_CONSUMER_RESUME,
     PS_CONSUMER_STARTS,     /* where partitions begin that the group has assigned: see consumer_jobs.c */
+    PS_CONSUMER_RESTART,    /* assigns partitions anew that librdkafka has not begun */
 };
 
 struct ps_consumer_job {

@@ -142,6 +142,8 @@ void ps_consumer_count(struct ps_consumer *consumer, const struct ps_fetched *fe
     ps_increase(&counts->batches, 1);
 }
 
+enum { RESTART_US = 1000 * 1000 };
+
 /* True: the error is news, and no repetition of an outage that is known. */
 static bool note_and_log_only(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text)
 {
@@ -249,9 +251,9 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event)
         ps_consumer_remove_assigned(consumer, partitions);
         ps_committer_joining_changed(&consumer->async_commits.work);
     } else {
-        ps_consumer_add_assigned(consumer, partitions);
         ps_ledger_assigned(&consumer->ledger);
         set_starts(consumer, partitions);
+        ps_consumer_add_assigned(consumer, partitions);
     }
     bool incremental = cooperative(consumer, assigned);
     consumer->member = assigned || (incremental && !consumer->lost);
@@ -482,10 +484,40 @@ void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t
     ps_bell_ring(&consumer->bell);
 }
 
+/*
+ * If the answer to librdkafka's question for committed offsets is an error that it does not expect, it reports it, and neither asks
+ * again nor fetches these partitions before they are assigned anew (2.0.2 to 2.15). Only the text says so: the code is the broker's.
+ */
+static void note_failed_start(struct ps_consumer *consumer, const char *text)
+{
+    static const char begin[] = "Failed to fetch committed offset";
+    if (text && strncmp(text, begin, sizeof(begin) - 1) == 0)
+        atomic_store(&consumer->restart_us, ps_now_us() + RESTART_US); /* M:failed_start_restarted */
+}
+
+static void end_restart(struct ps_consumer *consumer)
+{
+    if (consumer->restart) ps_job_abandon(&consumer->restart->job);
+    consumer->restart = NULL;
+}
+
+void ps_consumer_restart_if_due(struct ps_consumer *consumer)
+{
+    int64_t due_us = atomic_load(&consumer->restart_us);
+    if (due_us == 0 || ps_now_us() < due_us || consumer->answering) return;
+    if (consumer->restart && !atomic_load(&consumer->restart->done)) return;
+    end_restart(consumer);
+    atomic_store(&consumer->restart_us, 0);
+    rd_kafka_topic_partition_list_t *list = ps_plain_copy(consumer->assigned);
+    consumer->restart = ps_consumer_start(consumer, PS_CONSUMER_RESTART, list, -1, 0);
+    if (!consumer->restart) atomic_store(&consumer->restart_us, ps_now_us() + RESTART_US);
+}
+
 static void absorb_error_event(struct ps_consumer *consumer, rd_kafka_event_t *event)
 {
     rd_kafka_resp_err_t err = rd_kafka_event_error(event);
     const char *text = rd_kafka_event_error_string(event);
+    note_failed_start(consumer, text);
     if (ps_consumer_absorb_error(consumer, err, rd_kafka_event_error_is_fatal(event), text)) return;
     rd_kafka_topic_partition_t *place = rd_kafka_event_topic_partition(event);
     ps_consumer_add_problem(consumer, err, text, place);
@@ -695,6 +727,7 @@ static void consumer_close(struct ps_client *client)
     ps_client_await_calls(client);
     end_commits(consumer);
     ps_queues_silence(consumer);
+    end_restart(consumer);
     answer_now(consumer); /* the listener still runs, and can no longer answer */ /* M:close_answers_running_listener */
     if (consumer->held) serve_while_closing(consumer, consumer->held);
     consumer->held = NULL;

@@ -437,7 +437,7 @@ static void consumer_seek(struct ps_consumer_job *query)
  * then sends requests to the main thread, one every STEP_US. Each answer comes after the main thread's earlier work. Three
  * requests were enough with 2.0.2, and almost always with 2.14.
  */
-enum { STEPS_OF_STOPPING = 10, STEP_US = 1000 }; /* M:stopped_before_assigned */
+enum { STEPS_OF_STOPPING = 10, STEP_US = 1000, RESTART_AGAIN_US = 100000 }; /* M:stopped_before_assigned */
 
 /* Waits until the main thread has done its earlier work. False: no partition is assigned. */
 static bool assigns_partitions(rd_kafka_t *rk)
@@ -477,6 +477,82 @@ static rd_kafka_resp_err_t consumer_assign(struct ps_consumer_job *query)
     }
     pthread_mutex_unlock(&consumer->assigning);
     return err;
+}
+
+/* ---- assigning again what librdkafka has not begun ---- */
+
+/* Left to librdkafka, which asks for the committed offset, and nothing has come since. */
+static bool waits_for_start(const struct ps_consumer *consumer, const rd_kafka_topic_partition_t *place)
+{
+    const rd_kafka_topic_partition_t *assigned = rd_kafka_topic_partition_list_find(consumer->assigned, place->topic, place->partition);
+    bool left = assigned && (assigned->offset == RD_KAFKA_OFFSET_STORED || assigned->offset == RD_KAFKA_OFFSET_INVALID);
+    return left && ps_ledger_untouched((struct ps_ledger *)&consumer->ledger, place->topic, place->partition);
+}
+
+static void keep_waiting(struct ps_consumer_job *query)
+{
+    for (int i = query->list->cnt - 1; i >= 0; i--)
+        if (!waits_for_start(query->consumer, &query->list->elems[i])) rd_kafka_topic_partition_list_del_by_idx(query->list, i);
+}
+
+/* With range and roundrobin librdkafka only accepts whole assignments. The other partitions go on where the program has come to. */
+static rd_kafka_topic_partition_list_t *all_with(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *restarted)
+{
+    rd_kafka_topic_partition_list_t *all = ps_plain_copy(consumer->assigned);
+    for (int i = 0; i < all->cnt; i++) {
+        rd_kafka_topic_partition_t *place = &all->elems[i];
+        const rd_kafka_topic_partition_t *from = rd_kafka_topic_partition_list_find((rd_kafka_topic_partition_list_t *)restarted,
+                                                                                    place->topic, place->partition);
+        int64_t reached = from ? from->offset : ps_ledger_reached(&consumer->ledger, place->topic, place->partition);
+        if (from || reached >= 0) place->offset = reached;
+    }
+    return all;
+}
+
+static rd_kafka_resp_err_t assign_again(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list)
+{
+    rd_kafka_t *rk = consumer->client.rk;
+    if (consumer->cooperative) {
+        ps_consumer_add_assigned(consumer, list);
+        rd_kafka_error_t *error = rd_kafka_incremental_unassign(rk, list);
+        if (!error) error = rd_kafka_incremental_assign(rk, list);
+        rd_kafka_resp_err_t err = error ? rd_kafka_error_code(error) : RD_KAFKA_RESP_ERR_NO_ERROR;
+        if (error) rd_kafka_error_destroy(error);
+        return err;
+    }
+    rd_kafka_topic_partition_list_t *all = all_with(consumer, list);
+    ps_consumer_store(consumer);
+    ps_consumer_drop_messages(consumer, NULL);
+    ps_consumer_add_assigned(consumer, list);
+    rd_kafka_resp_err_t err = rd_kafka_assign(rk, all);
+    rd_kafka_topic_partition_list_destroy(all);
+    return err;
+}
+
+/* Of those in the list that wait for librdkafka to begin. If a rebalance is about to change the assignment, it is tried again later. */
+static void consumer_restart(struct ps_consumer_job *query)
+{
+    struct ps_consumer *consumer = query->consumer;
+    struct ps_commit_turn turn = { 0 };
+    pthread_mutex_lock(&consumer->taking);
+    keep_waiting(query);
+    pthread_mutex_unlock(&consumer->taking);
+    if (query->list->cnt == 0 || !find_starts(query)) return;
+    pthread_mutex_lock(&consumer->assigning);
+    ps_commit_turn_join(consumer, &turn);
+    await_turn(query, &turn, ps_now_us() + PS_LONGEST_TURN_US);
+    pthread_mutex_lock(&consumer->taking);
+    keep_waiting(query);
+    bool later = ps_consumer_rebalances(consumer) || rd_kafka_assignment_lost(consumer->client.rk);
+    if (query->list->cnt > 0 && !later) query->err = assign_again(consumer, query->list);
+    if (later) atomic_store(&consumer->restart_us, ps_now_us() + RESTART_AGAIN_US);
+    for (int i = 0; !later && i < STEPS_OF_STOPPING; i++) { /* with `taking`, so that no rebalance stops them meanwhile */
+        assigns_partitions(consumer->client.rk);
+        usleep(STEP_US);
+    }
+    pthread_mutex_unlock(&consumer->taking);
+    ps_commit_turn_leave(consumer, &turn);
+    pthread_mutex_unlock(&consumer->assigning);
 }
 
 /* The group has assigned it, and the answer to that is on its way. */
@@ -553,6 +629,7 @@ static void job_run(struct ps_job *job)
     case PS_CONSUMER_REWIND: consumer_seek(query); break;
     case PS_CONSUMER_PAUSE: consumer_pause(query, true); break;
     case PS_CONSUMER_RESUME: consumer_pause(query, false); break;
+    case PS_CONSUMER_RESTART: consumer_restart(query); break;
     case PS_CONSUMER_STARTS:
         become_long_call(query->consumer);
         find_starts(query);

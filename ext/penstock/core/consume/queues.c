@@ -98,8 +98,9 @@ void ps_consumer_add_assigned(struct ps_consumer *consumer, const rd_kafka_topic
 {
     for (int i = 0; partitions && i < partitions->cnt; i++) {
         const rd_kafka_topic_partition_t *place = &partitions->elems[i];
-        if (!rd_kafka_topic_partition_list_find(consumer->assigned, place->topic, place->partition))
-            rd_kafka_topic_partition_list_add(consumer->assigned, place->topic, place->partition);
+        rd_kafka_topic_partition_t *to = rd_kafka_topic_partition_list_find(consumer->assigned, place->topic, place->partition);
+        if (!to) to = rd_kafka_topic_partition_list_add(consumer->assigned, place->topic, place->partition);
+        to->offset = place->offset;
     }
     atomic_store(&consumer->counts.assigned, (uint32_t)consumer->assigned->cnt);
     forward_to_data(consumer, consumer->assigned);

@@ -90,6 +90,8 @@ module Penstock
       end
       alias call_seek_back call_seek
 
+      def call_restart(_places) = []
+
       def call_rewind(places, epoch, timeout)
         held = places.select { |place| @assigned.key?(place.first(2)) && @ledger.holds(*place.first(3), epoch) }
         call_seek(held, timeout)

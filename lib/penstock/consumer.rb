@@ -124,7 +124,6 @@ module Penstock
     def initialize(*more, **kafka)
       Keywords.check("new(\"bootstrap.servers\": \"localhost:9092\", \"group.id\": \"billing\")", [], more, {})
       @subscribed = false
-      @warned_of_aborts = false
       @config = ConsumerConfig.new
       @config.__send__(:begin_with, kafka)
       yield @config if block_given?
@@ -182,7 +181,6 @@ module Penstock
       topics = topics.flatten
       raise ArgumentError, "subscribe requires at least one topic" if topics.empty?
 
-      @warned_of_aborts ||= config.__send__(:warn_of_aborts)
       call_subscribe(topics.map { |topic| [topic_or_pattern(topic), -1, INVALID_OFFSET] })
       @subscribed = @group_assigns = true
       @stuck_watch&.start

@@ -341,6 +341,9 @@ struct ps_consumer {
     rd_kafka_topic_partition_list_t *chosen; /* where the program lets them begin; NULL: it has chosen nothing */
     bool rejoins;              /* its settings let it join again with partitions; set before it opens */
     _Atomic int64_t joining_until_us, joined_us; /* see joining.c; 0: it is not joining its group again; it has not joined */
+    _Atomic int joins_sent, joins_answered, syncs_sent; /* JoinGroup and SyncGroup requests; only if `rejoins` */
+    _Atomic bool no_joins;     /* of the closing thread: no answer to a JoinGroup request reaches librdkafka's main thread */
+    bool assigned_once;        /* of the taking thread, then the closing thread: an assignment was answered */
     int64_t reset;             /* auto.offset.reset: RD_KAFKA_OFFSET_BEGINNING or _END; RD_KAFKA_OFFSET_INVALID: an error */
     int64_t stored_us;         /* of the taking thread: when it last gave offsets to librdkafka */
     bool cooperative;          /* of the taking thread, then the closing thread: the group's protocol at the latest assignment */
@@ -472,6 +475,8 @@ bool ps_consumer_joins(const struct ps_consumer *consumer); /* or will at once, 
 void ps_joining_answered(struct ps_consumer *consumer);     /* a rebalance was answered, with cooperative rebalancing */
 /* A commit was sent in the moment before, or other members are joining already. It can be repeated. */
 bool ps_commit_refused(const struct ps_consumer *consumer, rd_kafka_resp_err_t err, int64_t sent_us);
+/* librdkafka would abort the process if it were destroyed now. */
+bool ps_joining_aborts(const struct ps_consumer *consumer);
 enum { PS_COMMIT_ATTEMPTS = 20, PS_COMMIT_PAUSE_US = 100 * 1000 }; /* of a commit that is repeated */
 
 /* ---- consumer.c, continued --------------------------------------------------------------------------- */

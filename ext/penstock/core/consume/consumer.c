@@ -255,6 +255,7 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event)
         set_starts(consumer, partitions);
         ps_consumer_add_assigned(consumer, partitions);
     }
+    consumer->assigned_once |= assigned;
     bool incremental = cooperative(consumer, assigned);
     consumer->member = assigned || (incremental && !consumer->lost);
     if (incremental) {
@@ -616,17 +617,40 @@ static void answer_waiting(struct ps_consumer *consumer)
     while ((event = rd_kafka_queue_poll(consumer->control, 0))) serve_while_closing(consumer, event);
 }
 
+/* Closing needs the rest of its time to leave the group. While no coordinator answers, it cannot be left either. */
+static int64_t commit_by_us(const struct ps_consumer *consumer, int64_t begun_us)
+{
+    int64_t close_by_us = atomic_load(&consumer->client.close_by_us); /* ps_client_hurry may shorten it */
+    return close_by_us == PS_FOREVER ? PS_FOREVER : begun_us + (close_by_us - begun_us) / 10 * 9;
+}
+
+/* See ps_joining_aborts. Afterwards no answer to a JoinGroup request reaches librdkafka's main thread. */
+static void await_first_assignment(struct ps_consumer *consumer)
+{
+    rd_kafka_event_t *event;
+    int64_t begun_us = ps_now_us();
+    for (;;) {
+        atomic_store(&consumer->no_joins, true);
+        if (!ps_joining_aborts(consumer) || ps_now_us() >= commit_by_us(consumer, begun_us)) return;
+        atomic_store(&consumer->no_joins, false);
+        if ((event = rd_kafka_queue_poll(consumer->control, 5))) serve_while_closing(consumer, event);
+    }
+}
+
 /*
  * Leaves the group. False: time ran out first, or the group cannot be left. However late it
  * is, this does not stop while the queue has events: librdkafka waits for ever for the answer to a rebalance event, also in
  * rd_kafka_destroy.
  */
-static bool leave_group(struct ps_consumer *consumer)
+static bool leave_group(struct ps_consumer *consumer, bool *aborts)
 {
     rd_kafka_event_t *event;
     int64_t begun_us = ps_now_us();
+    await_first_assignment(consumer);
     consumer->leaving = true;
+    *aborts = ps_joining_aborts(consumer);
     rd_kafka_error_t *error = rd_kafka_consumer_close_queue(consumer->client.rk, consumer->control);
+    atomic_store(&consumer->no_joins, false);
     if (error) { /* a fatal error: the group is already left */
         rd_kafka_error_destroy(error);
         return false;
@@ -653,11 +677,15 @@ static void consumer_destroy(struct ps_consumer *consumer, bool left_group)
     ps_consumer_drop_problems(consumer);
 }
 
-/* Closing needs the rest of its time to leave the group. While no coordinator answers, it cannot be left either. */
-static int64_t commit_by_us(const struct ps_consumer *consumer, int64_t begun_us)
+/* Rather than to abort the process (ps_joining_aborts), keeps librdkafka's client, its threads and what its callbacks use. */
+static void consumer_abandon(struct ps_consumer *consumer)
 {
-    int64_t close_by_us = atomic_load(&consumer->client.close_by_us); /* ps_client_hurry may shorten it */
-    return close_by_us == PS_FOREVER ? PS_FOREVER : begun_us + (close_by_us - begun_us) / 10 * 9;
+    ps_client_log(&consumer->client, 4, "CLOSE", "the consumer was closed while it joined its group, and the group's coordinator did not "
+                  "answer: its librdkafka client is left as it is, since librdkafka would abort the process (#4381)");
+    ps_client_retain(&consumer->client);
+    ps_tokens_end(&consumer->client.tokens);
+    consumer->client.rk = NULL;
+    ps_consumer_drop_problems(consumer);
 }
 
 static void await_turn(struct ps_consumer *consumer, struct ps_commit_turn *turn, int64_t begun_us)
@@ -733,11 +761,12 @@ static void consumer_close(struct ps_client *client)
     consumer->held = NULL;
     answer_waiting(consumer); /* M:close_answers_waiting_rebalance */
     ps_consumer_drop_taken(consumer);
-    bool left_group = leave_group(consumer);
+    bool aborts, left_group = leave_group(consumer, &aborts);
     ps_tokens_shut(&client->tokens);
     ps_client_await_long_calls(client);
     if (!left_group) answer_waiting(consumer); /* librdkafka may have begun to leave meanwhile */
-    consumer_destroy(consumer, left_group);
+    if (aborts) consumer_abandon(consumer); /* M:aborting_client_kept */
+    else consumer_destroy(consumer, left_group);
 }
 
 static void consumer_changed(struct ps_client *client)

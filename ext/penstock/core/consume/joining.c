@@ -8,12 +8,15 @@
  */
 #include "consume/consume.h"
 #include <string.h>
+#include <unistd.h>
 
+enum { STATE_IS_OPTIONAL = 0x02030000 };
 enum { JOIN_GROUP = 11, HEARTBEAT = 12, LEAVE_GROUP = 13, SYNC_GROUP = 14 }; /* Kafka's ApiKeys */
 enum {
     INTERVAL_US = 1000 * 1000,  /* librdkafka joins once in this time, at most */
     REACTING_US = 5 * 1000,     /* longest time from what makes it join to the JoinGroup request, if it has not joined lately */
     ANSWERED_US = 100 * 1000,   /* the same after the answer to a rebalance: it stops and commits partitions first */
+    LOOK_US = 100,
     ASSIGNING_US = 2000 * 1000, /* from JoinGroup's answer to SyncGroup, as the leader assigns the partitions; or to the next attempt */
 };
 
@@ -46,6 +49,8 @@ static rd_kafka_resp_err_t request_sent_cb(rd_kafka_t *rk, int socket, const cha
     struct ps_consumer *consumer = arg;
     (void)rk, (void)socket, (void)broker_name, (void)broker_id, (void)api_version, (void)correlation_id, (void)size;
     if (api_key == JOIN_GROUP) atomic_store(&consumer->joined_us, ps_now_us());
+    if (api_key == JOIN_GROUP) atomic_fetch_add(&consumer->joins_sent, 1);
+    if (api_key == SYNC_GROUP) atomic_fetch_add(&consumer->syncs_sent, 1);
     if (api_key == JOIN_GROUP || api_key == SYNC_GROUP) atomic_store(&consumer->joining_until_us, PS_FOREVER);
     if (api_key == LEAVE_GROUP) atomic_store(&consumer->joining_until_us, 0);
     if (is_about_the_group(api_key)) ps_committer_joining_changed(&consumer->async_commits.work);
@@ -67,6 +72,9 @@ static rd_kafka_resp_err_t answered_cb(rd_kafka_t *rk, int socket, const char *b
     if (api_key == HEARTBEAT) joins_within(consumer, time_us);
     if (api_key == JOIN_GROUP || api_key == SYNC_GROUP) atomic_store(&consumer->joining_until_us, joining_until(consumer, time_us));
     if (is_about_the_group(api_key)) ps_committer_joining_changed(&consumer->async_commits.work);
+    if (api_key == JOIN_GROUP) atomic_fetch_add(&consumer->joins_answered, 1);
+    /* For as long as the closing thread takes to queue its request. The main thread gets this answer afterwards, and drops it. */
+    while (api_key == JOIN_GROUP && atomic_load(&consumer->no_joins)) usleep(LOOK_US);
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
@@ -91,6 +99,19 @@ bool ps_consumer_joins(const struct ps_consumer *consumer)
 {
     /* M:joining_holds_commits */
     return atomic_load(&consumer->counts.assigned) > 0 && ps_now_us() < atomic_load(&consumer->joining_until_us);
+}
+
+/*
+ * cooperative-sticky begins to keep a state with the first answer to SyncGroup. Before 2.3.0, librdkafka aborts the process (an
+ * assertion, #4381) when it is destroyed after an answer to JoinGroup, and without this state. Brokers answer the first request only
+ * with the member's id, so while the next one is on its way, the member has not joined.
+ */
+bool ps_joining_aborts(const struct ps_consumer *consumer)
+{
+    int answered = atomic_load(&consumer->joins_answered);
+    if (!consumer->rejoins || rd_kafka_version() >= STATE_IS_OPTIONAL || consumer->assigned_once || answered == 0) return false;
+    bool on_its_way = atomic_load(&consumer->joins_sent) > answered;
+    return !on_its_way || answered > 1 || atomic_load(&consumer->syncs_sent) > 0;
 }
 
 bool ps_commit_refused(const struct ps_consumer *consumer, rd_kafka_resp_err_t err, int64_t sent_us)

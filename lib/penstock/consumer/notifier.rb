@@ -148,7 +148,8 @@ module Penstock
         case kind
         when :error then error("librdkafka.error", error)
         when :commit then publish_commit(places, error)
-        when :assigned then instrument("rebalance.partitions_assigned") { { partitions: partitions(places) } }
+        when :assigned
+          instrument("rebalance.partitions_assigned") { { partitions: partitions(places), starts: starts(places) } }
         when :held_back
           instrument("rebalance.held_back") { { partitions: partitions(places), time: @consumer.config.hold_rebalances.to_f } }
         when :revoked then instrument("rebalance.partitions_revoked") { { partitions: partitions(places), lost: } }
@@ -184,6 +185,11 @@ module Penstock
       # Of several threads that close at once, one publishes. (Hash#delete is atomic, and a signal trap may call it.)
       def once(event, &block)
         instrument(event, &block) if @once.delete(event)
+      end
+
+      # Where each partition begins, and why.
+      def starts(places)
+        @consumer.__send__(:by_partition, places) { |_, _, offset, reason| { offset:, reason: } }
       end
 
       def partitions(places) = @consumer.__send__(:by_topic, places)

@@ -222,6 +222,9 @@ enum ps_news_kind {
     PS_NEWS_ENDS = 128,      /* never queued, as the messages */
 };
 
+/* Why an assigned partition begins where it does: `opaque` of the places of PS_NEWS_ASSIGNED. */
+enum ps_start { PS_START_UNKNOWN, PS_START_COMMITTED, PS_START_RESET, PS_START_CHOSEN };
+
 struct ps_news_item {
     struct ps_news_item *next;
     enum ps_news_kind kind;
@@ -519,6 +522,7 @@ struct ps_consumer_job {
     struct ps_consumer *consumer;
     enum ps_consumer_call call;
     rd_kafka_topic_partition_list_t *list; /* argument or result; owned; may be NULL */
+    rd_kafka_topic_partition_list_t *committed; /* of the search for starts: what the group has committed; owned; NULL: no answer */
     int timeout_ms;
     uint64_t epoch;                        /* of a rewind: leaves alone what ps_ledger_holds not; the result lacks it. Of a commit: see
                                             * ps_consumer_drop_lost */

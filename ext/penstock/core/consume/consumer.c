@@ -178,6 +178,7 @@ void ps_copy_place(rd_kafka_topic_partition_list_t *list, const rd_kafka_topic_p
     rd_kafka_topic_partition_t *to = rd_kafka_topic_partition_list_add(list, from->topic, from->partition);
     to->offset = from->offset;
     to->err = from->err;
+    to->opaque = from->opaque;
     ps_set_leader_epoch(to, ps_leader_epoch(from));
     ps_set_metadata(to, from->metadata, from->metadata_size);
 }
@@ -219,6 +220,25 @@ static void set_starts(struct ps_consumer *consumer, rd_kafka_topic_partition_li
     }
 }
 
+/* For listeners: `partitions` with their offsets, as far as they are known, and an enum ps_start. */
+static rd_kafka_topic_partition_list_t *starts_of(const struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
+{
+    const struct ps_consumer_job *job = consumer->starts;
+    rd_kafka_topic_partition_list_t *list = ps_plain_copy(partitions);
+    rd_kafka_topic_partition_list_t *committed = job && atomic_load(&job->done) ? job->committed : NULL;
+    for (int i = 0; i < list->cnt; i++) {
+        rd_kafka_topic_partition_t *place = &list->elems[i], *found = NULL;
+        bool chosen = consumer->chosen && rd_kafka_topic_partition_list_find(consumer->chosen, place->topic, place->partition);
+        if (committed) found = rd_kafka_topic_partition_list_find(committed, place->topic, place->partition);
+        if (found && found->err) found = NULL;
+        if (found && found->offset >= 0 && place->offset < 0) place->offset = found->offset;
+        enum ps_start start = chosen ? PS_START_CHOSEN : !found ? PS_START_UNKNOWN : PS_START_RESET;
+        if (start == PS_START_RESET && found->offset >= 0) start = PS_START_COMMITTED;
+        place->opaque = (void *)(intptr_t)start;
+    }
+    return list;
+}
+
 /* The listener may pause partitions before they are assigned. */
 static void pause_assigned(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *assigned)
 {
@@ -239,6 +259,7 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event)
     rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(event);
     bool assigned = rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
     consumer->lost = !assigned && rd_kafka_assignment_lost(consumer->client.rk); /* the answer resets it */
+    rd_kafka_topic_partition_list_t *starts = NULL;
     rd_kafka_resp_err_t err;
 
     /* librdkafka commits the stored offsets of partitions when they are unassigned. */
@@ -253,6 +274,7 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event)
     } else {
         ps_ledger_assigned(&consumer->ledger);
         set_starts(consumer, partitions);
+        starts = starts_of(consumer, partitions);
         ps_consumer_add_assigned(consumer, partitions);
     }
     consumer->assigned_once |= assigned;
@@ -274,7 +296,9 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event)
     if (err) ps_consumer_log_error(consumer, err, failure);
     else if (assigned) pause_assigned(consumer, partitions); /* M:listener_pauses_assigned */
     ps_increase(&consumer->counts.rebalances, 1);
-    ps_news_add(&consumer->news, assigned ? PS_NEWS_ASSIGNED : PS_NEWS_REVOKED, err, consumer->lost, partitions, NULL);
+    enum ps_news_kind kind = assigned ? PS_NEWS_ASSIGNED : PS_NEWS_REVOKED;
+    ps_news_add(&consumer->news, kind, err, consumer->lost, starts ? starts : partitions, NULL);
+    if (starts) rd_kafka_topic_partition_list_destroy(starts);
 }
 
 void ps_consumer_begin_answer(struct ps_consumer *consumer, rd_kafka_event_t *event)

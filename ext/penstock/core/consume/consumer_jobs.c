@@ -329,6 +329,9 @@ static void find_uncommitted(struct ps_consumer_job *query, int64_t deadline_us)
         if (answer->err || answer->offset >= 0) continue;
         rd_kafka_topic_partition_list_find(query->list, answer->topic, answer->partition)->offset = consumer->reset;
     }
+    bool answered = consumer->settings.grouped && !err;
+    if (query->committed) rd_kafka_topic_partition_list_destroy(query->committed);
+    query->committed = answered ? ps_plain_copy(asked) : NULL;
     rd_kafka_topic_partition_list_destroy(asked);
 }
 
@@ -650,6 +653,7 @@ static void job_release(struct ps_job *job)
 {
     struct ps_consumer_job *query = (struct ps_consumer_job *)job;
     if (query->list) rd_kafka_topic_partition_list_destroy(query->list);
+    if (query->committed) rd_kafka_topic_partition_list_destroy(query->committed);
     ps_client_unref(&query->consumer->client);
     free(query);
 }

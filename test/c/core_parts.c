@@ -1307,11 +1307,11 @@ static void join_somehow(struct ps_consumer *consumer)
 {
     bool lost;
     atomic_store(&consumer->counts.assigned, 1);
-    atomic_store(&consumer->joining_until_us, random_below(2) ? PS_FOREVER : ps_now_us() + random_below(5000));
+    atomic_store(&consumer->joins, true);
     ps_committer_joining_changed(&consumer->async_commits.work);
     if (random_below(2)) ps_consumer_commit_async(consumer, places_to_commit(), 0, &lost);
     usleep(random_below(2000));
-    if (random_below(2)) atomic_store(&consumer->joining_until_us, random_below(2) ? 0 : ps_now_us() + random_below(5000));
+    if (random_below(2)) atomic_store(&consumer->joins, false);
     else atomic_store(&consumer->counts.assigned, 0);
     ps_committer_joining_changed(&consumer->async_commits.work);
 }

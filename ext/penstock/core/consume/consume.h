@@ -343,7 +343,10 @@ struct ps_consumer {
     struct ps_consumer_job *restart; /* assigns anew what librdkafka could not begin; NULL: nothing does, as far as is known */
     rd_kafka_topic_partition_list_t *chosen; /* where the program lets them begin; NULL: it has chosen nothing */
     bool rejoins;              /* its settings let it join again with partitions; set before it opens */
-    _Atomic int64_t joining_until_us, joined_us; /* see joining.c; 0: it is not joining its group again; it has not joined */
+    pthread_mutex_t joining;   /* see joining.c */
+    _Atomic bool joins;        /* it is joining its group, as far as librdkafka's main thread has come */
+    _Atomic int64_t joined_us; /* when it has sent its latest JoinGroup request; 0: it has not */
+    int log_level;             /* if it rejoins: lines above are only for joining.c */
     _Atomic int joins_sent, joins_answered, syncs_sent; /* JoinGroup and SyncGroup requests; only if `rejoins` */
     _Atomic bool no_joins;     /* of the closing thread: no answer to a JoinGroup request reaches librdkafka's main thread */
     bool assigned_once;        /* of the taking thread, then the closing thread: an assignment was answered */
@@ -474,8 +477,15 @@ enum ps_commits_state ps_async_commits_serve(struct ps_consumer *consumer, int64
 
 /* Before rd_kafka_new. False: it cannot, with its settings, while it has partitions. */
 bool ps_joining_watch(struct ps_consumer *consumer, rd_kafka_conf_t *conf);
-bool ps_consumer_joins(const struct ps_consumer *consumer); /* or will at once, perhaps */
-void ps_joining_answered(struct ps_consumer *consumer);     /* a rebalance was answered, with cooperative rebalancing */
+bool ps_consumer_joins(const struct ps_consumer *consumer);
+/* Each line of librdkafka's log, on its threads. True: it is not to be logged. */
+bool ps_joining_log(struct ps_consumer *consumer, int level, const char *facility, const char *text);
+/* Around what may make the member join again. */
+void ps_joining_lock(struct ps_consumer *consumer);
+void ps_joining_unlock(struct ps_consumer *consumer);
+/* rd_kafka_commit_queue. False: the member joins its group again, and nothing was sent. Blocks for two turns of the main thread. */
+bool ps_joining_commit(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list, rd_kafka_queue_t *answers,
+                       rd_kafka_resp_err_t *err);
 /* A commit was sent in the moment before, or other members are joining already. It can be repeated. */
 bool ps_commit_refused(const struct ps_consumer *consumer, rd_kafka_resp_err_t err, int64_t sent_us);
 /* librdkafka would abort the process if it were destroyed now. */

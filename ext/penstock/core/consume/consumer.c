@@ -43,6 +43,7 @@ struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name, con
     ps_news_init(&consumer->news);
     ps_async_commits_init(consumer);
     pthread_mutex_init(&consumer->assigning, NULL);
+    pthread_mutex_init(&consumer->joining, NULL);
     pthread_mutex_init(&consumer->taking, NULL);
     return consumer;
 }
@@ -57,6 +58,7 @@ static void consumer_dispose(struct ps_client *client)
     rd_kafka_topic_partition_list_destroy(consumer->assigned);
     free(consumer->aside);
     pthread_mutex_destroy(&consumer->assigning);
+    pthread_mutex_destroy(&consumer->joining);
     pthread_mutex_destroy(&consumer->taking);
 }
 
@@ -282,12 +284,12 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event)
     consumer->member = assigned || (incremental && !consumer->lost);
     if (incremental) {
         ps_ledger_resumed(&consumer->ledger);
-        ps_joining_answered(consumer); /* the main thread may join at once */
+        ps_joining_lock(consumer); /* the main thread may join at once */
         rd_kafka_error_t *error = assigned ? rd_kafka_incremental_assign(consumer->client.rk, partitions)
                                            : rd_kafka_incremental_unassign(consumer->client.rk, partitions);
+        ps_joining_unlock(consumer);
         err = error ? rd_kafka_error_code(error) : RD_KAFKA_RESP_ERR_NO_ERROR;
         if (error) rd_kafka_error_destroy(error);
-        ps_joining_answered(consumer);
     } else {
         err = rd_kafka_assign(consumer->client.rk, assigned ? partitions : NULL);
     }
@@ -723,8 +725,8 @@ static rd_kafka_resp_err_t commit_once(struct ps_consumer *consumer, rd_kafka_qu
 {
     if (*answer) rd_kafka_event_destroy(*answer);
     *answer = NULL;
-    rd_kafka_resp_err_t err = rd_kafka_commit_queue(consumer->client.rk, NULL, answers, ps_commit_cb, NULL);
-    if (err) return err;
+    rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
+    if (!ps_joining_commit(consumer, NULL, answers, &err) || err) return err;
     while (!*answer && ps_now_us() < commit_by_us(consumer, begun_us)) *answer = rd_kafka_queue_poll(answers, 10);
     return *answer ? rd_kafka_event_error(*answer) : RD_KAFKA_RESP_ERR__TIMED_OUT;
 }
@@ -803,6 +805,11 @@ static bool consumer_intercept(struct ps_client *client, rd_kafka_conf_t *conf)
     return ps_joining_watch((struct ps_consumer *)client, conf);
 }
 
+static bool consumer_log(struct ps_client *client, int level, const char *facility, const char *text)
+{
+    return ps_joining_log((struct ps_consumer *)client, level, facility, text);
+}
+
 static uint64_t no_pending(const struct ps_client *client)
 {
     (void)client;
@@ -812,6 +819,7 @@ static uint64_t no_pending(const struct ps_client *client)
 static const struct ps_client_kind consumer_kind = {
     .type = RD_KAFKA_CONSUMER,
     .intercept = consumer_intercept,
+    .log = consumer_log,
     .begin = consumer_begin,
     .pending = no_pending,
     .close = consumer_close,

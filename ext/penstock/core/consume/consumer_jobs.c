@@ -72,9 +72,7 @@ static bool send_commit(struct ps_consumer_job *query, rd_kafka_queue_t *answers
     pthread_mutex_lock(&consumer->taking);
     bool waits = ps_consumer_joins(consumer);
     if (!waits) *lost = ps_consumer_drop_lost(consumer, query->list, query->epoch);
-    if (!waits && (query->list->cnt > 0 || !*lost))
-        /* M:sync_commit_reported_once */
-        *err = rd_kafka_commit_queue(consumer->client.rk, query->list, answers, ps_commit_cb, NULL);
+    if (!waits && (query->list->cnt > 0 || !*lost)) waits = !ps_joining_commit(consumer, query->list, answers, err);
     pthread_mutex_unlock(&consumer->taking);
     return !waits;
 }
@@ -620,7 +618,11 @@ static void job_run(struct ps_job *job)
     rd_kafka_t *rk = query->consumer->client.rk;
 
     switch (query->call) {
-    case PS_CONSUMER_SUBSCRIBE: query->err = query->list ? rd_kafka_subscribe(rk, query->list) : rd_kafka_unsubscribe(rk); break;
+    case PS_CONSUMER_SUBSCRIBE:
+        ps_joining_lock(query->consumer);
+        query->err = query->list ? rd_kafka_subscribe(rk, query->list) : rd_kafka_unsubscribe(rk);
+        ps_joining_unlock(query->consumer);
+        break;
     case PS_CONSUMER_ASSIGN: query->err = consumer_assign(query); break;
     case PS_CONSUMER_ASSIGNMENT: query->err = rd_kafka_assignment(rk, &query->list); break;
     case PS_CONSUMER_COMMIT: query->err = consumer_commit(query); break;

@@ -202,6 +202,25 @@ class ConsumerOffsetsTest < ConsumerTestCase
     end
   end
 
+  # What brokers answer if the log is shorter than before, as the topic was created anew.
+  def test_a_partition_that_goes_on_at_an_earlier_offset_is_reported
+    own = own_cluster
+    name = filled(3, on: own)
+    one = consumer(servers: own.bootstrap_servers, "auto.offset.reset": "earliest")
+    seen = Queue.new
+    one.monitor.subscribe("partition.reset") { |event| seen << event.payload.values_at(:topic, :partition, :position, :offset) }
+    one.assign(name => { 0 => 1 })
+    take(one, 2)
+    first = eventually do # a request without the partition takes the error away, too
+      own.inject_errors(:fetch, :offset_out_of_range)
+      one.poll(timeout: 1.5)
+    end
+    own.clear_errors(:fetch)
+    assert_equal 0, first.offset
+    one.poll(timeout: 0)
+    assert_equal [name, 0, 3, 0], seen.pop(true)
+  end
+
   # librdkafka gives up after one error, and does not fetch the partition any more. Penstock asks before it does, so there are 3.
   def test_a_partition_whose_committed_offset_cannot_be_read_begins_later
     own = own_cluster

@@ -70,6 +70,7 @@ static const char *name_of(enum ps_news_kind kind)
     case PS_NEWS_ASSIGNED: return "assigned";
     case PS_NEWS_REVOKED: return "revoked";
     case PS_NEWS_HELD_BACK: return "held_back";
+    case PS_NEWS_RESET: return "reset";
     case PS_NEWS_STATISTICS: return "statistics";
     default: return "error";
     }
@@ -87,7 +88,7 @@ static VALUE read_item(VALUE arg)
     return rb_ary_new_from_args(4, kind, places_of(reading), error, item->lost ? Qtrue : Qfalse);
 }
 
-/* [:error, :commit, :assigned, :revoked, :held_back or :statistics, places, error or nil, lost]; nil: there is no more */
+/* [:error, :commit, :assigned, :revoked, :held_back, :reset or :statistics, places, error or nil, lost]; nil: there is no more */
 static VALUE consumer_call_news(VALUE self)
 {
     struct ps_consumer *consumer = penstock_consumer_any(self);

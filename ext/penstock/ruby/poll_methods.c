@@ -116,10 +116,27 @@ static bool goes_on(const struct ps_fetched *fetched, const rd_kafka_message_t *
            strcmp(fetched->topics[last->topic], rd_kafka_topic_name(message->rkt)) == 0;
 }
 
+/* librdkafka itself goes back to an earlier offset if the position no longer exists, for example as the topic was created anew. */
+static void note_reset(const struct taking *taking, const rd_kafka_message_t *message)
+{
+    struct ps_consumer *consumer = taking->consumer;
+    const char *topic = rd_kafka_topic_name(message->rkt);
+    if (!ps_news_wanted(&consumer->news, PS_NEWS_RESET)) return;
+    int64_t position = ps_ledger_position(&consumer->ledger, topic, message->partition);
+    if (position <= message->offset) return;
+    rd_kafka_topic_partition_list_t *places = rd_kafka_topic_partition_list_new(2);
+    rd_kafka_topic_partition_list_add(places, topic, message->partition)->offset = message->offset;
+    rd_kafka_topic_partition_list_add(places, topic, message->partition)->offset = position;
+    ps_news_add(&consumer->news, PS_NEWS_RESET, RD_KAFKA_RESP_ERR_NO_ERROR, false, places, NULL);
+    ps_bell_ring(&consumer->bell); /* a thread publishes it */
+    rd_kafka_topic_partition_list_destroy(places);
+}
+
 /* What the ledger does not know, the program cannot mark, and a later commit would pass it. False: no memory. */
 static bool reserve(struct taking *taking, const rd_kafka_message_t *message)
 {
     if (goes_on(taking->fetched, message)) return true;
+    note_reset(taking, message);
     return ps_ledger_reserve(&taking->consumer->ledger, rd_kafka_topic_name(message->rkt), message->partition, ++taking->runs);
 }
 

@@ -210,8 +210,8 @@ module Penstock
     # Blocks: this thread, for about a ms, or for some 10 ms if librdkafka has to stop an earlier assignment. If not all starts
     # are Integers or {Offset}s, also until brokers have answered where to begin: with a Time or `[:last, n]` up to `timeout`,
     # otherwise up to 2 s, and librdkafka asks on then. And until earlier commits are answered, up to 5 s. After {#unsubscribe}
-    # also while {ConsumerConfig#rebalance_listener} runs, and while {ConsumerConfig#hold_rebalances} delays the revocation. Without
-    # the GVL, interruptible at once. Concurrent calls run one after the other.
+    # also while {ConsumerConfig#rebalance_listener} runs, and while {ConsumerConfig#hold_rebalances} delays the revocation.
+    # Without the GVL, interruptible at once. Concurrent calls run one after the other.
     #
     # @overload assign(partitions, timeout: 5)
     #   @param partitions [Hash{String, Symbol => Array<Integer>, Hash{Integer => Integer, Symbol, Time, Array, Offset}}] by topic

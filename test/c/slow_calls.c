@@ -8,8 +8,8 @@
  * creates the file SLOW_FLUSH when it begins.
  * SLOW_MESSAGE_MS: duration of rd_kafka_consume_queue for the first message that is taken while the file SLOW_MESSAGE exists, which
  * it deletes. The message has left the queue then, and librdkafka does not know yet that the program has it.
- * SLOW_COMMIT_MS: duration of rd_kafka_commit_queue before it does anything, for the first call while the file SLOW_COMMIT exists, which
- * it deletes.
+ * SLOW_COMMIT_MS: duration of rd_kafka_commit_queue before it does anything, for the first call while the file SLOW_COMMIT
+ * exists, which it deletes.
  * SLOW_ENTROPY_MS: duration of each getentropy, with which OpenSSL seeds its random number generators. Each call creates the file
  * SLOW_ENTROPY.
  * SLOW_BOOTSTRAPS_MS: duration of rd_kafka_mock_cluster_bootstraps, which then returns 4 MiB, so that a leaked result shows in

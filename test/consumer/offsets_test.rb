@@ -225,12 +225,13 @@ class ConsumerOffsetsTest < ConsumerTestCase
   def test_a_partition_whose_committed_offset_cannot_be_read_begins_later
     own = own_cluster
     name = filled(10, partitions: 2, on: own)
-    one = consumer(servers: own.bootstrap_servers, "group.id": "group", "auto.offset.reset": "earliest") { |config| config.mark = :manual }
+    one = group_consumer(servers: own.bootstrap_servers) { |config| config.mark = :manual }
     one.commit({ name => { 0 => 3, 1 => 3 } })
     own.inject_errors(:offset_fetch, *([:policy_violation] * 3))
     one.assign(name => { 0 => 1, 1 => :stored })
     messages, codes = read_despite_errors(one, 16) { |batch| one.mark(batch) }
-    assert_equal [[*1..9], [*3..9]], [0, 1].map { |partition| messages.select { |each| each.partition == partition }.map(&:offset) }
+    offsets = messages.group_by(&:partition).transform_values { |list| list.map(&:offset) }
+    assert_equal({ 0 => [*1..9], 1 => [*3..9] }, offsets)
     assert_includes codes, :policy_violation
     assert one.commit
     assert_equal({ 0 => 10, 1 => 10 }, one.committed(name, [0, 1]))

@@ -144,7 +144,7 @@ class RebalanceListenerTest < ConsumerTestCase
     one = group_consumer("partition.assignment.strategy": "cooperative-sticky", log_level: 3).subscribe(name)
     take(one, 1)
     error = assert_raises(Penstock::ConsumeError) { one.unsubscribe.assign(name => { 0 => 0 }) }
-    assert_match(/\AA consumer that was subscribed with "cooperative-sticky" or the protocol "consumer" cannot assign/, error.message)
+    assert_match(/\AA consumer that was subscribed with "cooperative-sticky" or .* cannot assign/, error.message)
     assert_empty one.assignment
   end
 

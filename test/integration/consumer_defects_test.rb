@@ -56,8 +56,8 @@ class KafkaConsumerDefectsTest < ConsumerTestCase
     assert_empty lost
   end
 
-  # The second member notices only after some seconds that the third one joins, so the first one's JoinGroup request has no answer until
-  # then. Its commit has begun before the third member joins, and takes a second until librdkafka has it.
+  # The second member notices only after some seconds that the third one joins, so the first one's JoinGroup request has no answer
+  # until then. Its commit has begun before the third member joins, and takes a second until librdkafka has it.
   COMMITTING = <<~'RUBY'
     servers, topic = ARGV
     lost = []
@@ -181,8 +181,8 @@ class KafkaConsumerDefectsTest < ConsumerTestCase
     exit!(0)
   RUBY
 
-  # Kafka forgets with the topic what is committed. librdkafka committed the offset once more when it gave up the partition, perhaps into
-  # the new topic. The member polls only when the topic is there again.
+  # Kafka forgets with the topic what is committed. librdkafka committed the offset once more when it gave up the partition, into the
+  # new topic, perhaps. The member polls only when the topic is there again.
   def test_a_topic_that_is_created_anew_is_read_from_its_beginning
     assert_equal "0\n", ruby!(RECREATED, SERVERS, "penstock-test-#{SecureRandom.hex(6)}", seconds: 60)
   end

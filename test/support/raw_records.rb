@@ -27,7 +27,8 @@ module RawRecords
   # @param index [Integer] the record's index in its batch
   # @param headers [String] bytes
   def record(index, headers, payload: "p#{index}", key: nil)
-    body = "\0".b + int(0) + int(index) + (key ? int(key.bytesize) + key : int(-1)) + int(payload.bytesize) + payload.b + headers.b
+    key = key ? int(key.bytesize) + key : int(-1)
+    body = "\0".b + int(0) + int(index) + key + int(payload.bytesize) + payload.b + headers.b
     int(body.bytesize) + body
   end
 

@@ -67,16 +67,17 @@ module Penstock
       return call_settle unless equal?(Thread.current[LISTENS])
 
       raise ErrorFactory.build(ListenerDeadlockError, "assign is not possible in the consumer's rebalance listener",
-                               "Nothing was assigned. Use Rebalance#start_at, or call unsubscribe and then assign after the poll.",
-                               consumer_id: id)
+                               "Nothing was assigned. Use Rebalance#start_at, or call unsubscribe here and assign after the " \
+                               "poll.", consumer_id: id)
     end
 
     # librdkafka's own error for this is about partitions that are not assigned.
     # @return [ConsumeError]
     def cannot_assign
-      ErrorFactory.build(ConsumeError, "a consumer that was subscribed with \"cooperative-sticky\" or the protocol \"consumer\" " \
-                                       "cannot assign partitions",
-                         "Nothing was assigned. Make another consumer for that, or use seek to change positions.", consumer_id: id)
+      ErrorFactory.build(ConsumeError, "a consumer that was subscribed with \"cooperative-sticky\" or the protocol " \
+                                       "\"consumer\" cannot assign partitions",
+                         "Nothing was assigned. Make another consumer for that, or use seek to change positions.",
+                         consumer_id: id)
     end
   end
   private_constant :ConsumerPublishing

@@ -53,7 +53,8 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
 
     # Events of the native core, which must know whether they have subscribers.
     NATIVE = %w[message.acknowledged error.occurred statistics.emitted messages.polled offsets.committed offsets.commit_failed
-                rebalance.partitions_assigned rebalance.partitions_revoked rebalance.held_back consumer.caught_up partition.reset].freeze
+                rebalance.partitions_assigned rebalance.partitions_revoked rebalance.held_back consumer.caught_up
+                partition.reset].freeze
     # Events of a call: while one has a subscriber, other Ractors cannot produce.
     PER_CALL = %w[message.produced_sync message.produced_async messages.produced_sync messages.produced_async].freeze
     # Events whose subscriptions producers and consumers must know.

@@ -223,7 +223,8 @@ static void set_starts(struct ps_consumer *consumer, rd_kafka_topic_partition_li
 }
 
 /* For listeners: `partitions` with their offsets, as far as they are known, and an enum ps_start. */
-static rd_kafka_topic_partition_list_t *starts_of(const struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
+static rd_kafka_topic_partition_list_t *starts_of(const struct ps_consumer *consumer,
+                                                  const rd_kafka_topic_partition_list_t *partitions)
 {
     const struct ps_consumer_job *job = consumer->starts;
     rd_kafka_topic_partition_list_t *list = ps_plain_copy(partitions);
@@ -707,8 +708,8 @@ static void consumer_destroy(struct ps_consumer *consumer, bool left_group)
 /* Rather than to abort the process (ps_joining_aborts), keeps librdkafka's client, its threads and what its callbacks use. */
 static void consumer_abandon(struct ps_consumer *consumer)
 {
-    ps_client_log(&consumer->client, 4, "CLOSE", "the consumer was closed while it joined its group, and the group's coordinator did not "
-                  "answer: its librdkafka client is left as it is, since librdkafka would abort the process (#4381)");
+    ps_client_log(&consumer->client, 4, "CLOSE", "the consumer was closed while it joined its group, and the group's coordinator "
+                  "did not answer: its librdkafka client is left as it is, since librdkafka would abort the process (#4381)");
     ps_client_retain(&consumer->client);
     ps_tokens_end(&consumer->client.tokens);
     consumer->client.rk = NULL;

@@ -486,7 +486,8 @@ static rd_kafka_resp_err_t consumer_assign(struct ps_consumer_job *query)
 /* Left to librdkafka, which asks for the committed offset, and nothing has come since. */
 static bool waits_for_start(const struct ps_consumer *consumer, const rd_kafka_topic_partition_t *place)
 {
-    const rd_kafka_topic_partition_t *assigned = rd_kafka_topic_partition_list_find(consumer->assigned, place->topic, place->partition);
+    const rd_kafka_topic_partition_t *assigned = rd_kafka_topic_partition_list_find(consumer->assigned, place->topic,
+                                                                                    place->partition);
     bool left = assigned && (assigned->offset == RD_KAFKA_OFFSET_STORED || assigned->offset == RD_KAFKA_OFFSET_INVALID);
     return left && ps_ledger_untouched((struct ps_ledger *)&consumer->ledger, place->topic, place->partition);
 }
@@ -531,7 +532,8 @@ static rd_kafka_resp_err_t assign_again(struct ps_consumer *consumer, rd_kafka_t
     return err;
 }
 
-/* Of those in the list that wait for librdkafka to begin. If a rebalance is about to change the assignment, it is tried again later. */
+/* Of those in the list that wait for librdkafka to begin. If a rebalance is about to change the assignment, it is tried again
+ * later. */
 static void consumer_restart(struct ps_consumer_job *query)
 {
     struct ps_consumer *consumer = query->consumer;

@@ -7,10 +7,11 @@
  * loses all its partitions (#4059). So commits wait. Without partitions, as in the first join, they do not: nothing is processed.
  *
  * librdkafka's main thread decides to join, and reports each state of the join in a debug line, before it does anything else
- * (2.0.2 to 2.15). What makes it join are answers of brokers, and what the program does: its answers to rebalances, and subscribe. So
- * the thread that sends a commit holds `joining`. Meanwhile no such answer reaches the main thread, since the threads of brokers wait
- * for the lock, and no other thread answers or subscribes. Then it lets the main thread do its earlier work, looks at the state, queues
- * the commit, and lets the main thread take it. The main thread never waits for the lock, nor for a thread that does.
+ * (2.0.2 to 2.15). What makes it join are answers of brokers, and what the program does: its answers to rebalances, and
+ * subscribe. So the thread that sends a commit holds `joining`. Meanwhile no such answer reaches the main thread, since the
+ * threads of brokers wait for the lock, and no other thread answers or subscribes. Then it lets the main thread do its earlier
+ * work, looks at the state, queues the commit, and lets the main thread take it. The main thread never waits for the lock, nor
+ * for a thread that does.
  */
 #include "consume/consume.h"
 #include <stdio.h>
@@ -86,7 +87,8 @@ bool ps_joining_commit(struct ps_consumer *consumer, rd_kafka_topic_partition_li
     return !joins;
 }
 
-/* Of a broker's thread. It goes on after some seconds in any case: librdkafka must not stand still for what nobody has thought of. */
+/* Of a broker's thread. It goes on after some seconds in any case: librdkafka must not stand still for what nobody has thought
+ * of. */
 static void await_commit(struct ps_consumer *consumer)
 {
     struct timespec until;
@@ -113,8 +115,8 @@ static rd_kafka_resp_err_t request_sent_cb(rd_kafka_t *rk, int socket, const cha
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-/* Called before the main thread gets the answer, also for a request that fails, or has no answer in time. If librdkafka is destroyed,
- * the main thread itself calls it. */
+/* Called before the main thread gets the answer, also for a request that fails, or has no answer in time. If librdkafka is
+ * destroyed, the main thread itself calls it. */
 static rd_kafka_resp_err_t answered_cb(rd_kafka_t *rk, int socket, const char *broker_name, int32_t broker_id,
                                        int16_t api_key, int16_t api_version, int32_t correlation_id, size_t size,
                                        int64_t round_trip_us, rd_kafka_resp_err_t err, void *arg)

@@ -104,7 +104,8 @@ module Penstock
       def call_open_before(_places) = nil
 
       def call_position(topic, partition) = open && @ledger.position(topic, partition)
-      def call_passed(_topic, _partition) = nil # all offsets have a message
+      # All offsets have a message.
+      def call_passed(_topic, _partition) = nil
       def call_reached(topic, partition) = call_position(topic, partition) || @assigned[[topic, partition]]
 
       def call_pause(places)

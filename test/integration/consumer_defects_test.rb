@@ -181,8 +181,8 @@ class KafkaConsumerDefectsTest < ConsumerTestCase
     exit!(0)
   RUBY
 
-  # Kafka forgets with the topic what is committed. librdkafka committed the offset once more when it gave up the partition, into the
-  # new topic, perhaps. The member polls only when the topic is there again.
+  # Kafka forgets with the topic what is committed. librdkafka committed the offset once more, into the new topic, when it gave up
+  # the partition. The member polls only when the topic is there again.
   def test_a_topic_that_is_created_anew_is_read_from_its_beginning
     assert_equal "0\n", ruby!(RECREATED, SERVERS, "penstock-test-#{SecureRandom.hex(6)}", seconds: 60)
   end

@@ -125,7 +125,6 @@ module Penstock
     def initialize(*more, **kafka)
       Keywords.check("new(\"bootstrap.servers\": \"localhost:9092\", \"group.id\": \"billing\")", [], more, {})
       @subscribed = false
-      @warned_of_aborts = false
       @config = ConsumerConfig.new
       @config.__send__(:begin_with, kafka)
       yield @config if block_given?
@@ -184,7 +183,6 @@ module Penstock
       topics = topics.flatten
       raise ArgumentError, "subscribe requires at least one topic" if topics.empty?
 
-      @warned_of_aborts ||= config.__send__(:warn_of_aborts)
       call_subscribe(topics.map { |topic| [topic_or_pattern(topic), -1, INVALID_OFFSET] })
       @subscribed = @group_assigns = true
       @stuck_watch&.start
@@ -205,15 +203,17 @@ module Penstock
     end
 
     # Reads these partitions without joining a group. Replaces an earlier assignment. Do not assign partitions to a consumer
-    # that is subscribed.
+    # that is subscribed: call {#unsubscribe} before. If the group has assigned partitions that no poll has given up since then,
+    # `assign` gives them up first, as a poll does.
     #
     #     consumer.assign("events" => [0, 1])
     #     consumer.assign("events" => { 0 => 1_000, 1 => :beginning, 2 => Time.now - 3600, 3 => [:last, 10] })
     #
     # Blocks: this thread, for about a ms, or for some 10 ms if librdkafka has to stop an earlier assignment. If not all starts
     # are Integers or {Offset}s, also until brokers have answered where to begin: with a Time or `[:last, n]` up to `timeout`,
-    # otherwise up to 2 s, and librdkafka asks on then. And until earlier commits are answered, up to 5 s. Without
-    # the GVL, interruptible at once. Concurrent calls run one after the other.
+    # otherwise up to 2 s, and librdkafka asks on then. And until earlier commits are answered, up to 5 s. After {#unsubscribe}
+    # also while {ConsumerConfig#rebalance_listener} runs, and while {ConsumerConfig#hold_rebalances} delays the revocation.
+    # Without the GVL, interruptible at once. Concurrent calls run one after the other.
     #
     # @overload assign(partitions, timeout: 5)
     #   @param partitions [Hash{String, Symbol => Array<Integer>, Hash{Integer => Integer, Symbol, Time, Array, Offset}}] by topic
@@ -228,6 +228,10 @@ module Penstock
     #   @param timeout [Numeric, nil] seconds to wait for the leaders, if there is a Time or `[:last, n]`; see {#commit}
     #   @return [self]
     #   @raise [ConsumeError, ConsumeTimeoutError, BrokerRejectedError] when a leader does not answer; nothing is assigned then
+    #   @raise [ConsumeError] when the consumer was subscribed with "cooperative-sticky", or with the `group.protocol` "consumer".
+    #     librdkafka then allows no assignment of your own: make another consumer
+    #   @raise [ListenerDeadlockError] in the rebalance listener of this consumer, whose answer would end the assignment
+    #   @raise [StandardError] what the rebalance listener has raised meanwhile; nothing is assigned then
     #   @raise [ConfigurationInvalidError] when :stored is given and "group.id" is missing
     #   @raise [ConsumerClosedError] when the consumer is closed
     #   @raise [ForkedError] when the parent process used the consumer before the fork
@@ -235,10 +239,14 @@ module Penstock
     def assign(*given, timeout: 5, **braceless)
       topics = topics_given("assign({ \"topic\" => [0] }, timeout: 5)", TIMEOUT, given, braceless, 1..1)
       deadline = Deadline.new(timeout)
-      call_assign(resolve(places(topics || given.first, INVALID_OFFSET), deadline))
+      chosen = resolve(places(topics || given.first, INVALID_OFFSET), deadline)
+      settle_subscription if @group_assigns
+      call_assign(chosen)
       @group_assigns = false
       @stuck_watch&.start
       self
+    rescue ConsumeError => e
+      raise e.code == :state ? cannot_assign : e
     end
 
     # The partitions that are assigned now, by the group or by {#assign}.
@@ -494,13 +502,13 @@ module Penstock
 
     # How many offsets each partition is behind: from the next offset that this consumer reads to the partition's end. If nothing
     # was polled yet, from the place that {#assign} or {#seek} got, or from the committed offset. Offsets that hold no message
-    # count too, such as those of aborted transactions.
+    # count too, such as those of aborted transactions, until a poll has passed them: at the end of the partition it is 0.
     # With `isolation.level` read_committed (librdkafka's default) the end is the first message of an open transaction.
     #
     #     consumer.lag # => { "orders" => { 0 => 120, 1 => 0 } }
     #
     # Blocks: like {#committed}: it asks the leaders, and the group's coordinator if a partition was not polled yet. With
-    # `estimate: true` like {#subscribe}, and not at all with `partitions`.
+    # `estimate: true` like {#subscribe}; with `partitions` for up to 10 ms for each, while another thread takes messages.
     #
     # @overload lag(partitions = nil, estimate: false, timeout: 5)
     #   @param partitions [Hash{String, Symbol => Array<Integer>}, nil] by topic; nil: all that are assigned

@@ -1306,11 +1306,11 @@ static void take_commit_turn(struct ps_consumer *consumer)
 static void join_somehow(struct ps_consumer *consumer)
 {
     atomic_store(&consumer->counts.assigned, 1);
-    atomic_store(&consumer->joining_until_us, random_below(2) ? PS_FOREVER : ps_now_us() + random_below(5000));
+    atomic_store(&consumer->joins, true);
     ps_committer_joining_changed(&consumer->async_commits.work);
     if (random_below(2)) ps_consumer_commit_async(consumer, random_below(4) ? places_to_commit() : NULL);
     usleep(random_below(2000));
-    if (random_below(2)) atomic_store(&consumer->joining_until_us, random_below(2) ? 0 : ps_now_us() + random_below(5000));
+    if (random_below(2)) atomic_store(&consumer->joins, false);
     else atomic_store(&consumer->counts.assigned, 0);
     ps_committer_joining_changed(&consumer->async_commits.work);
 }

@@ -8,6 +8,8 @@
  * creates the file SLOW_FLUSH when it begins.
  * SLOW_MESSAGE_MS: duration of rd_kafka_consume_queue for the first message that is taken while the file SLOW_MESSAGE exists, which
  * it deletes. The message has left the queue then, and librdkafka does not know yet that the program has it.
+ * SLOW_COMMIT_MS: duration of rd_kafka_commit_queue before it does anything, for the first call while the file SLOW_COMMIT
+ * exists, which it deletes.
  * SLOW_ENTROPY_MS: duration of each getentropy, with which OpenSSL seeds its random number generators. Each call creates the file
  * SLOW_ENTROPY.
  * SLOW_BOOTSTRAPS_MS: duration of rd_kafka_mock_cluster_bootstraps, which then returns 4 MiB, so that a leaked result shows in
@@ -111,6 +113,17 @@ rd_kafka_topic_t *rd_kafka_topic_new(rd_kafka_t *rk, const char *topic, rd_kafka
     rd_kafka_topic_t *(*next)(rd_kafka_t *, const char *, rd_kafka_topic_conf_t *) = dlsym(RTLD_NEXT, "rd_kafka_topic_new");
     if (strncmp(topic, "slow", 4) == 0) sleep_for("SLOW_TOPIC_MS");
     return next(rk, topic, conf);
+}
+
+rd_kafka_resp_err_t rd_kafka_commit_queue(rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *offsets, rd_kafka_queue_t *queue,
+                                          void (*cb)(rd_kafka_t *, rd_kafka_resp_err_t, rd_kafka_topic_partition_list_t *, void *),
+                                          void *opaque)
+{
+    rd_kafka_resp_err_t (*next)(rd_kafka_t *, const rd_kafka_topic_partition_list_t *, rd_kafka_queue_t *, void *, void *) =
+        dlsym(RTLD_NEXT, "rd_kafka_commit_queue");
+    const char *path = getenv("SLOW_COMMIT");
+    if (path && unlink(path) == 0) sleep_for("SLOW_COMMIT_MS");
+    return next(rk, offsets, queue, (void *)cb, opaque);
 }
 
 /* A message is destroyed as its event would be. */

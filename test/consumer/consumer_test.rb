@@ -646,24 +646,6 @@ class ConsumerTest < ConsumerTestCase
     end
   end
 
-  # librdkafka's #4381.
-  def test_cooperative_sticky_warns_once_where_it_can_abort_the_process
-    lines = StringIO.new
-    one = unreachable_consumer("group.id": "g", "partition.assignment.strategy": "cooperative-sticky") do |config|
-      config.logger = Logger.new(lines)
-    end
-    warnings = -> { lines.string.lines.grep(/can abort the whole process/) }
-    assert_empty warnings.call
-    2.times { one.subscribe("t") }
-    version = Gem::Version.new(Penstock.librdkafka_version[/[\d.]+/])
-    assert_equal version < Gem::Version.new("2.3.0") ? 1 : 0, warnings.call.size
-    refute one.config.__send__(:warn_of_aborts, "2.3.0")
-    assert one.config.__send__(:warn_of_aborts, "2.2.1-RC1")
-    assert_match(/librdkafka 2\.2\.1-RC1 can .* upgrade librdkafka to 2\.3\.0, or use "range"/, warnings.call.last)
-    refute consumer("group.id": "g", "partition.assignment.strategy": "range").config.__send__(:warn_of_aborts, "2.2.1")
-    refute consumer("group.id": "g").config.__send__(:warn_of_aborts, "2.2.1")
-  end
-
   # A revocation that waits does not count as polling.
   def test_a_revocation_that_would_wait_longer_than_max_poll_interval_raises
     holding = ->(hold, **kafka) { consumer("group.id": "g", **kafka) { |config| config.hold_rebalances = hold } }

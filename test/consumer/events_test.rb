@@ -159,15 +159,21 @@ class ConsumerEventsTest < ConsumerTestCase
   # ---- rebalances ----
 
   # behaviour: rebalance.partitions_assigned, rebalance.partitions_revoked
-  slow def test_assignments_and_revocations_have_the_partitions
-    name = filled(1, partitions: 2)
-    one = group_consumer("group-#{name}").subscribe(name)
+  slow def test_assignments_and_revocations_have_the_partitions_and_where_they_begin
+    name = filled(4, partitions: 3)
+    listener = Object.new
+    listener.define_singleton_method(:assigned) { |rebalance| rebalance.start_at(name, 2, :end) }
+    one = group_consumer("group-#{name}", "auto.offset.reset": "latest") { |config| config.rebalance_listener = listener }
+    one.commit({ name => { 0 => 3 } })
+    one.subscribe(name)
     seen = events(one.monitor, "rebalance.partitions_assigned", "rebalance.partitions_revoked")
     polling(one) { seen.any? }
-    assert_equal({ name => [0, 1] }, seen.first[:partitions])
+    assert_equal({ name => [0, 1, 2] }, seen.first[:partitions])
+    assert_equal({ name => { 0 => { offset: 3, reason: :committed }, 1 => { offset: 4, reason: :auto_offset_reset },
+                             2 => { offset: 4, reason: :start_at } } }, seen.first[:starts])
     one.close
     assert_equal %w[rebalance.partitions_assigned rebalance.partitions_revoked], seen.map(&:id)
-    assert_equal [{ name => [0, 1] }, false], seen.last.payload.values_at(:partitions, :lost)
+    assert_equal [{ name => [0, 1, 2] }, false], seen.last.payload.values_at(:partitions, :lost)
   end
 
   # behaviour: rebalance.partitions_assigned, rebalance.partitions_revoked

@@ -2,6 +2,7 @@
 
 require_relative "../test_helper"
 require_relative "../support/consumer_test_case"
+require_relative "../support/raw_records"
 
 # Where reading begins, what is committed, and what brokers say about offsets. The embedded cluster does not search by time:
 # test/integration/consumer_offsets_test.rb does.
@@ -201,6 +202,69 @@ class ConsumerOffsetsTest < ConsumerTestCase
     end
   end
 
+  # What brokers answer if the log is shorter than before, as the topic was created anew.
+  def test_a_partition_that_goes_on_at_an_earlier_offset_is_reported
+    own = own_cluster
+    name = filled(3, on: own)
+    one = consumer(servers: own.bootstrap_servers, "auto.offset.reset": "earliest")
+    seen = Queue.new
+    one.monitor.subscribe("partition.reset") { |event| seen << event.payload.values_at(:topic, :partition, :position, :offset) }
+    one.assign(name => { 0 => 1 })
+    take(one, 2)
+    first = eventually do # a request without the partition takes the error away, too
+      own.inject_errors(:fetch, :offset_out_of_range)
+      one.poll(timeout: 1.5)
+    end
+    own.clear_errors(:fetch)
+    assert_equal 0, first.offset
+    one.poll(timeout: 0)
+    assert_equal [name, 0, 3, 0], seen.pop(true)
+  end
+
+  # librdkafka gives up after one error, and does not fetch the partition any more. Penstock asks before it does, so there are 3.
+  def test_a_partition_whose_committed_offset_cannot_be_read_begins_later
+    own = own_cluster
+    name = filled(10, partitions: 2, on: own)
+    one = group_consumer(servers: own.bootstrap_servers) { |config| config.mark = :manual }
+    one.commit({ name => { 0 => 3, 1 => 3 } })
+    own.inject_errors(:offset_fetch, *([:policy_violation] * 3))
+    one.assign(name => { 0 => 1, 1 => :stored })
+    messages, codes = read_despite_errors(one, 16) { |batch| one.mark(batch) }
+    offsets = messages.group_by(&:partition).transform_values { |list| list.map(&:offset) }
+    assert_equal({ 0 => [*1..9], 1 => [*3..9] }, offsets)
+    assert_includes codes, :policy_violation
+    assert one.commit
+    assert_equal({ 0 => 10, 1 => 10 }, one.committed(name, [0, 1]))
+  end
+
+  slow def test_a_member_whose_committed_offsets_cannot_be_read_begins_later
+    offsets = %w[range cooperative-sticky].map do |strategy|
+      own = own_cluster
+      name = filled(10, on: own)
+      one = group_consumer(servers: own.bootstrap_servers, "partition.assignment.strategy": strategy, log_level: 3)
+      one.commit({ name => { 0 => 3 } })
+      own.inject_errors(:offset_fetch, *([:policy_violation] * 3))
+      one.subscribe(name)
+      quiet_thread { read_despite_errors(one, 7).first.map(&:offset) }
+    end
+    assert_equal [[*3..9]] * 2, offsets.map(&:value)
+  end
+
+  # @return [Array(Array<Penstock::Message>, Array<Symbol>)] as many messages, and the codes of the errors
+  def read_despite_errors(one, count)
+    messages = []
+    codes = []
+    eventually do
+      batch = one.poll_batch(max: 4, timeout: 0.1)
+      yield batch if block_given?
+      messages.concat(batch.to_a).size >= count
+    rescue Penstock::ConsumeError => e
+      codes << e.code
+      false
+    end
+    [messages, codes]
+  end
+
   def test_lag_counts_from_the_position_or_the_committed_offset
     name = filled(10, partitions: 3)
     one = group_consumer("group-#{name}", "enable.auto.commit": false)
@@ -213,6 +277,19 @@ class ConsumerOffsetsTest < ConsumerTestCase
     assert_equal({ name => { 0 => 2 } }, one.lag({ name => [0] }, estimate: true))
     assert_equal({ name => { 3 => nil } }, one.lag({ name => [3] }, estimate: true)) # nothing was fetched
     assert_empty consumer.lag
+  end
+
+  # The offset of a transaction's marker comes with no message.
+  def test_lag_is_zero_behind_offsets_without_messages
+    name = filled(3)
+    RawRecords.write_commit_marker(embedded_cluster, name)
+    members = ["", "true", "false"].map { |ends| reading(name, **(ends.empty? ? {} : { "enable.partition.eof": ends })) }
+    members.each do |one|
+      take(one, 3)
+      eventually { one.poll_batch(timeout: 0.01).empty? && one.lag == { name => { 0 => 0 } } }
+      eventually { one.lag(estimate: true) == { name => { 0 => 0 } } }
+      assert_equal 3, one.position(name, 0)
+    end
   end
 
   def test_lag_after_a_seek_counts_from_there

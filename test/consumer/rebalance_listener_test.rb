@@ -103,6 +103,51 @@ class RebalanceListenerTest < ConsumerTestCase
     assert_equal 2, take(one, 2).size
   end
 
+  BEFORE_ASSIGN = [
+    ->(one, _) { one }, ->(one, _) { one.poll(timeout: 0.1) }, ->(one, test) { test.take(one, 1) },
+    ->(one, test) { one.keep_alive { test.eventually { one.assignment.any? } } },
+    ->(one, test) { test.take(one, 1) && one.unsubscribe.subscribe(one.assignment.keys.first) },
+    ->(one, test) { test.take(one, 1) && one.unsubscribe && test.quiet_thread { one.poll(timeout: 0) }.join }
+  ].freeze
+
+  # Polls and `assign` may both meet the revocation. Its answer ends an assignment that is made before it.
+  slow def test_an_assignment_after_a_subscription_lasts
+    threads = BEFORE_ASSIGN.map do |prepare|
+      name = filled(10)
+      one = member(name, listener = Listener.new)
+      quiet_thread do
+        prepare.call(one, self)
+        one.unsubscribe.assign(name => { 0 => 5 })
+        assert_equal [[5, 6, 7, 8, 9], { name => [0] }, 10], [take(one, 5).map(&:offset), one.assignment, one.position(name, 0)]
+        listener.kinds
+      end
+    end
+    assert_equal [[], [], *[%i[assigned revoked]] * 4], threads.map(&:value)
+  end
+
+  slow def test_an_assignment_in_the_listener_raises
+    name = filled(10)
+    error = nil
+    one = member(name, Listener.new do |kind, rebalance|
+      error = assert_raises(Penstock::ListenerDeadlockError) { rebalance.consumer.assign(name => { 0 => 5 }) } if kind == :revoked
+    end)
+    take(one, 1)
+    one.unsubscribe
+    eventually { one.poll(timeout: 0.05) || one.assignment.empty? }
+    assert_match(/\AAssign is not possible in the consumer's rebalance listener/, error.message)
+    one.assign(name => { 0 => 5 })
+    assert_equal 5, take(one, 5).first.offset
+  end
+
+  slow def test_a_member_of_a_cooperative_group_cannot_assign
+    name = filled(1)
+    one = group_consumer("partition.assignment.strategy": "cooperative-sticky", log_level: 3).subscribe(name)
+    take(one, 1)
+    error = assert_raises(Penstock::ConsumeError) { one.unsubscribe.assign(name => { 0 => 0 }) }
+    assert_match(/\AA consumer that was subscribed with "cooperative-sticky" or .* cannot assign/, error.message)
+    assert_empty one.assignment
+  end
+
   # Other threads get no messages before the listener has returned, and none are lost.
   def test_other_threads_wait_for_the_answer
     name = filled(5)

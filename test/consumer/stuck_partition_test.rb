@@ -2,6 +2,7 @@
 
 require_relative "../test_helper"
 require_relative "../support/consumer_test_case"
+require_relative "../support/raw_records"
 
 # config.stuck_after, config.restart_stuck.
 class StuckPartitionTest < ConsumerTestCase
@@ -90,6 +91,20 @@ class StuckPartitionTest < ConsumerTestCase
     assert @told.pop[:restarted]
     assert_equal %w[b c], take(one, 2).map(&:payload)
     assert_nil one.poll(timeout: 0.2)
+  end
+
+  # The marker at a transaction's end is an offset without a message, and the only one behind the position.
+  slow def test_a_partition_whose_messages_are_followed_by_a_marker_is_not_stuck
+    one = watched { |config| (config.restart_stuck = true) && config.mark = :manual }
+    fill(%w[a])
+    RawRecords.write_commit_marker(@own, @topic)
+    message = quiet_thread { take(one, 1).first }.value
+    checks = 0
+    lag = one.method(:lag)
+    one.define_singleton_method(:lag) { |*given, **options| lag.call(*given, **options).tap { checks += 1 } }
+    poll_until(one) { checks > 6 }
+    assert_empty @told
+    assert one.mark(message)
   end
 
   # A new message needs a moment to come.

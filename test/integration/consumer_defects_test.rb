@@ -56,6 +56,49 @@ class KafkaConsumerDefectsTest < ConsumerTestCase
     assert_empty lost
   end
 
+  # The second member notices only after some seconds that the third one joins, so the first one's JoinGroup request has no answer
+  # until then. Its commit has begun before the third member joins, and takes a second until librdkafka has it.
+  COMMITTING = <<~'RUBY'
+    servers, topic = ARGV
+    lost = []
+    listener = Object.new
+    listener.define_singleton_method(:lost) { |rebalance| lost << rebalance.partitions }
+    make = lambda do |heartbeat|
+      Penstock::Consumer.new do |config|
+        config.kafka = { "bootstrap.servers": servers, "group.id": "committing-#{topic}", "auto.offset.reset": "earliest",
+                         "heartbeat.interval.ms": heartbeat, "enable.auto.commit": false, log_level: 0,
+                         "partition.assignment.strategy": "cooperative-sticky" }
+        config.rebalance_listener = listener
+      end.subscribe(topic)
+    end
+    polling = lambda do |one, over|
+      Thread.new { one.poll(timeout: 0.05) until over.call }
+    end
+    over = false
+    one, two = make.call(100), make.call(3_000)
+    threads = [one, two].map { |member| polling.call(member, -> { over }) }
+    sleep 0.01 until [one, two].all? { |member| member.assignment.fetch(topic, []).size == 2 }
+    sleep 1.5 # librdkafka joins once a second
+    File.write(ENV["SLOW_COMMIT"], "")
+    committed = Thread.new { one.commit({ topic => one.assignment.fetch(topic).to_h { |partition| [partition, 1] } }) }
+    sleep 0.01 while File.exist?(ENV["SLOW_COMMIT"])
+    three = make.call(100)
+    threads << polling.call(three, -> { over })
+    sleep 0.01 until [one, two, three].sum { |member| member.assignment.fetch(topic, []).size } == 4 && three.assignment.any?
+    puts committed.value, lost.inspect
+    over = true
+    threads.each(&:join)
+    [one, two, three].each(&:close)
+  RUBY
+
+  # defect C7
+  slow def test_07_a_commit_that_has_begun_before_the_member_joins_loses_no_assignment
+    name = filled(10)
+    Dir.mktmpdir do |path|
+      assert_equal "true\n[]\n", slow!(COMMITTING, SERVERS, name, commit: File.join(path, "commits"), commit_ms: 1_000)
+    end
+  end
+
   # The topic is deleted while the consumer reads it.
   DELETED = <<~'RUBY'
     servers, topic = ARGV
@@ -93,6 +136,55 @@ class KafkaConsumerDefectsTest < ConsumerTestCase
     assert_equal "true\n", complete if ConsumerStorm.librdkafka >= Gem::Version.new("2.6.1")
   ensure
     program&.close
+  end
+
+  # A producer would create the topic by its questions. With librdkafka 2.0.2 the consumer cannot be closed: see C16.
+  RECREATED = <<~'RUBY'
+    require "logger"
+    require "stringio"
+    servers, topic = ARGV
+    fill = lambda do |payload, count|
+      producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": servers } }
+      producer.produce_many_sync(Array.new(count) { { topic:, payload:, partition: 0 } })
+      producer.close
+    end
+    admin = Penstock::Admin.new("bootstrap.servers": servers)
+    admin.create_topic(topic, partitions: 1)
+    fill.call("old", 10)
+    lines = StringIO.new
+    one = Penstock::Consumer.new do |config|
+      config.kafka = { "bootstrap.servers": servers, "group.id": topic, "auto.offset.reset": "earliest", debug: "cgrp",
+                       "topic.metadata.refresh.interval.ms": 200, "partition.assignment.strategy": "range" }
+      config.logger = Logger.new(lines)
+    end
+    one.subscribe(topic)
+    count = 0
+    count += one.poll_batch.size until count == 10
+    one.commit
+    admin.delete_topics(topic).raise!
+    sleep 0.05 until lines.string.include?("delegating revoke")
+    begin
+      admin.create_topic(topic, partitions: 1)
+    rescue Penstock::AdminError # the old one is not gone yet
+      sleep 0.1
+      retry
+    end
+    fill.call("new", 30)
+    message = nil
+    begin
+      message = one.poll until message&.payload == "new"
+    rescue Penstock::ConsumeError # the topic was unknown
+      retry
+    end
+    puts message.offset
+    $stdout.flush
+    exit!(0)
+  RUBY
+
+  # Kafka forgets with the topic what is committed. librdkafka committed the offset once more, into the new topic, when it gave up
+  # the partition. The member polls only when the topic is there again.
+  def test_a_topic_that_is_created_anew_is_read_from_its_beginning
+    assert_equal "0\n", ruby!(RECREATED, SERVERS, "penstock-test-#{SecureRandom.hex(6)}", seconds: 60)
   end
 
   # A member in its own process, which the block may freeze. The block gets its pid.

@@ -7,21 +7,28 @@ require "socket"
 # are zigzag varints.
 module RawRecords
   NO_ERROR = 0
+  CONTROL = 0x20 # an attribute of a batch
   NOT_LEADER = 6
 
   module_function
 
   # @param records [Array<String>] see {record}
-  def write(cluster, topic, records, partition: 0)
-    request = produce_request(topic, partition, batch(records))
+  def write(cluster, topic, records, partition: 0, attributes: 0)
+    request = produce_request(topic, partition, batch(records, attributes))
     codes = cluster.bootstrap_servers.split(",").map { |server| error_code(ask(server, request), topic) }
     codes.include?(NO_ERROR) or raise "the cluster rejected the records: #{codes}"
   end
 
+  # What a coordinator writes behind the messages of a committed transaction: an offset without a message.
+  def write_commit_marker(cluster, topic, partition: 0)
+    write(cluster, topic, [record(0, int(0), key: [0, 1].pack("s>s>"))], partition:, attributes: CONTROL)
+  end
+
   # @param index [Integer] the record's index in its batch
   # @param headers [String] bytes
-  def record(index, headers, payload: "p#{index}")
-    body = "\0".b + int(0) + int(index) + int(-1) + int(payload.bytesize) + payload.b + headers.b
+  def record(index, headers, payload: "p#{index}", key: nil)
+    key = key ? int(key.bytesize) + key : int(-1)
+    body = "\0".b + int(0) + int(index) + key + int(payload.bytesize) + payload.b + headers.b
     int(body.bytesize) + body
   end
 
@@ -40,8 +47,8 @@ module RawRecords
     bytes.map.with_index { |byte, i| i == bytes.size - 1 ? byte : byte | 0x80 }.pack("C*")
   end
 
-  def batch(records)
-    attributes_to_count = [0, records.size - 1, 1_600_000_000_000, 1_600_000_000_000, -1, -1, -1, records.size]
+  def batch(records, attributes)
+    attributes_to_count = [attributes, records.size - 1, 1_600_000_000_000, 1_600_000_000_000, -1, -1, -1, records.size]
     rest = attributes_to_count.pack("s>l>q>q>q>s>l>l>") + records.join
     leader_epoch_magic_crc = [-1, 2, 0].pack("l>cL>")
     [0, leader_epoch_magic_crc.bytesize + rest.bytesize].pack("q>l>") + leader_epoch_magic_crc + rest

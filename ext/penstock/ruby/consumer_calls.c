@@ -210,6 +210,12 @@ static VALUE consumer_call_assign(VALUE self, VALUE places)
     return Qnil;
 }
 
+/* Returns those that librdkafka had not begun. */
+static VALUE consumer_call_restart(VALUE self, VALUE places)
+{
+    return ask(self, PS_CONSUMER_RESTART, places, Qnil, "the partitions were not assigned again");
+}
+
 static VALUE consumer_call_assignment(VALUE self)
 {
     return ask(self, PS_CONSUMER_ASSIGNMENT, Qnil, Qnil, "the assignment could not be read");
@@ -330,6 +336,32 @@ static VALUE consumer_call_seek_back(VALUE self, VALUE places, VALUE timeout)
 static VALUE consumer_call_rewind(VALUE self, VALUE places, VALUE epoch, VALUE timeout)
 {
     return ask_since(self, PS_CONSUMER_REWIND, places, NUM2ULL(epoch), timeout, "the position was not changed");
+}
+
+struct passing {
+    struct ps_consumer *consumer;
+    const char *topic;
+    int32_t partition;
+    int64_t passed;
+};
+
+static void *passed_nogvl(void *arg)
+{
+    struct passing *passing = arg;
+    if (!ps_client_enter(&passing->consumer->client)) return NULL;
+    passing->passed = ps_consumer_passed(passing->consumer, passing->topic, passing->partition);
+    ps_client_exit(&passing->consumer->client);
+    return NULL;
+}
+
+/* An offset or nil; see ps_consumer_passed. Waits for up to 10 ms. */
+static VALUE consumer_call_passed(VALUE self, VALUE topic, VALUE partition)
+{
+    struct passing passing = { penstock_consumer_open(self), StringValueCStr(topic), NUM2INT(partition), -1 };
+    penstock_nogvl_now(passed_nogvl, &passing);
+    RB_GC_GUARD(topic);
+    RB_GC_GUARD(self);
+    return offset_or_nil(passing.passed);
 }
 
 static VALUE consumer_call_pause(VALUE self, VALUE places)
@@ -736,6 +768,7 @@ void penstock_consumer_calls_init(VALUE consumer_class)
     rb_define_method(consumer_class, "group_metadata", consumer_group_metadata, 0);
     rb_define_private_method(consumer_class, "call_subscribe", consumer_call_subscribe, 1);
     rb_define_private_method(consumer_class, "call_assign", consumer_call_assign, 1);
+    rb_define_private_method(consumer_class, "call_restart", consumer_call_restart, 1);
     rb_define_private_method(consumer_class, "call_assignment", consumer_call_assignment, 0);
     rb_define_private_method(consumer_class, "call_commit", consumer_call_commit, 2);
     rb_define_private_method(consumer_class, "call_commit_processed", consumer_call_commit_processed, 3);
@@ -747,6 +780,7 @@ void penstock_consumer_calls_init(VALUE consumer_class)
     rb_define_private_method(consumer_class, "call_partitions", consumer_call_partitions, 2);
     rb_define_private_method(consumer_class, "call_cached_watermarks", consumer_call_cached_watermarks, 2);
     rb_define_private_method(consumer_class, "call_reached", consumer_call_reached, 2);
+    rb_define_private_method(consumer_class, "call_passed", consumer_call_passed, 2);
     rb_define_private_method(consumer_class, "call_seek", consumer_call_seek, 2);
     rb_define_private_method(consumer_class, "call_seek_back", consumer_call_seek_back, 2);
     rb_define_private_method(consumer_class, "call_rewind", consumer_call_rewind, 3);

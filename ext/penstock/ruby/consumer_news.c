@@ -37,7 +37,17 @@ static VALUE error_of(const struct reading *reading, VALUE error_class, const rd
     return penstock_error_new(error_class, &context, penstock_text(text));
 }
 
-/* [topic, partition, offset or nil, nil or the error of this partition] of each */
+static VALUE start_of(const rd_kafka_topic_partition_t *place)
+{
+    switch ((enum ps_start)(intptr_t)place->opaque) {
+    case PS_START_COMMITTED: return ID2SYM(rb_intern("committed"));
+    case PS_START_RESET: return ID2SYM(rb_intern("auto_offset_reset"));
+    case PS_START_CHOSEN: return ID2SYM(rb_intern("start_at"));
+    default: return ID2SYM(rb_intern("unknown"));
+    }
+}
+
+/* [topic, partition, offset or nil, nil or the error of this partition] of each. Of assigned ones: why they begin there */
 static VALUE places_of(const struct reading *reading)
 {
     const rd_kafka_topic_partition_list_t *list = reading->item->list;
@@ -46,6 +56,7 @@ static VALUE places_of(const struct reading *reading)
         const rd_kafka_topic_partition_t *place = &list->elems[i];
         rd_kafka_resp_err_t err = reading->item->kind == PS_NEWS_COMMIT ? place->err : RD_KAFKA_RESP_ERR_NO_ERROR;
         VALUE error = err ? error_of(reading, penstock_commit_error, place, err, "an offset was not committed") : Qnil;
+        if (reading->item->kind == PS_NEWS_ASSIGNED) error = start_of(place);
         rb_ary_push(places, rb_ary_new_from_args(4, penstock_name(place->topic), INT2NUM(place->partition),
                                                  place->offset < 0 ? Qnil : LL2NUM(place->offset), error));
     }
@@ -59,6 +70,7 @@ static const char *name_of(enum ps_news_kind kind)
     case PS_NEWS_ASSIGNED: return "assigned";
     case PS_NEWS_REVOKED: return "revoked";
     case PS_NEWS_HELD_BACK: return "held_back";
+    case PS_NEWS_RESET: return "reset";
     case PS_NEWS_STATISTICS: return "statistics";
     default: return "error";
     }
@@ -76,7 +88,7 @@ static VALUE read_item(VALUE arg)
     return rb_ary_new_from_args(4, kind, places_of(reading), error, item->lost ? Qtrue : Qfalse);
 }
 
-/* [:error, :commit, :assigned, :revoked, :held_back or :statistics, places, error or nil, lost]; nil: there is no more */
+/* [:error, :commit, :assigned, :revoked, :held_back, :reset or :statistics, places, error or nil, lost]; nil: there is no more */
 static VALUE consumer_call_news(VALUE self)
 {
     struct ps_consumer *consumer = penstock_consumer_any(self);

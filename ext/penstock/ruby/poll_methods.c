@@ -116,10 +116,27 @@ static bool goes_on(const struct ps_fetched *fetched, const rd_kafka_message_t *
            strcmp(fetched->topics[last->topic], rd_kafka_topic_name(message->rkt)) == 0;
 }
 
+/* librdkafka itself goes back to an earlier offset if the position no longer exists, for example as the topic was created anew. */
+static void note_reset(const struct taking *taking, const rd_kafka_message_t *message)
+{
+    struct ps_consumer *consumer = taking->consumer;
+    const char *topic = rd_kafka_topic_name(message->rkt);
+    if (!ps_news_wanted(&consumer->news, PS_NEWS_RESET)) return;
+    int64_t position = ps_ledger_position(&consumer->ledger, topic, message->partition);
+    if (position <= message->offset) return;
+    rd_kafka_topic_partition_list_t *places = rd_kafka_topic_partition_list_new(2);
+    rd_kafka_topic_partition_list_add(places, topic, message->partition)->offset = message->offset;
+    rd_kafka_topic_partition_list_add(places, topic, message->partition)->offset = position;
+    ps_news_add(&consumer->news, PS_NEWS_RESET, RD_KAFKA_RESP_ERR_NO_ERROR, false, places, NULL);
+    ps_bell_ring(&consumer->bell); /* a thread publishes it */
+    rd_kafka_topic_partition_list_destroy(places);
+}
+
 /* What the ledger does not know, the program cannot mark, and a later commit would pass it. False: no memory. */
 static bool reserve(struct taking *taking, const rd_kafka_message_t *message)
 {
     if (goes_on(taking->fetched, message)) return true;
+    note_reset(taking, message);
     return ps_ledger_reserve(&taking->consumer->ledger, rd_kafka_topic_name(message->rkt), message->partition, ++taking->runs);
 }
 
@@ -242,6 +259,7 @@ static void fill_locked(struct taking *taking, bool with_gvl)
 {
     struct ps_consumer *consumer = taking->consumer;
     taking->end = FILLED;
+    ps_consumer_restart_if_due(consumer);
     take_events(taking, with_gvl);
     if (taking->control_only) return;
     struct ps_fetched *fetched = taking->fetched;
@@ -352,7 +370,9 @@ static int64_t nap_until_us(const struct ps_consumer *consumer)
 {
     int64_t until_us = ps_now_us() + consumer->settings.nap_us; /* polls before max.poll.interval.ms ends */
     int64_t rejected_us = atomic_load(&consumer->client.rejection.due_us), hold_us = atomic_load(&consumer->hold_until_us);
+    int64_t restart_us = atomic_load(&consumer->restart_us);
     if (rejected_us) until_us = penstock_earlier(until_us, rejected_us);
+    if (restart_us) until_us = penstock_earlier(until_us, restart_us);
     return hold_us ? penstock_earlier(until_us, hold_us) : until_us;
 }
 
@@ -453,6 +473,36 @@ static VALUE consumer_call_serve(VALUE self)
     consumer_call_answer(self);
     penstock_wait_bell(&consumer->bell, rings, nap_until_us(consumer));
     return Qnil;
+}
+
+struct looking {
+    struct ps_consumer *consumer;
+    bool rebalances;
+};
+
+static void *look_nogvl(void *arg)
+{
+    struct looking *looking = arg;
+    if (!ps_client_enter(&looking->consumer->client)) return NULL;
+    pthread_mutex_lock(&looking->consumer->taking);
+    looking->rebalances = ps_consumer_rebalances(looking->consumer);
+    pthread_mutex_unlock(&looking->consumer->taking);
+    ps_client_exit(&looking->consumer->client);
+    return NULL;
+}
+
+/* Answers the rebalances that wait, as polls do. An answer to a former subscription would act on what the program assigns next. */
+static VALUE consumer_call_settle(VALUE self)
+{
+    for (;;) {
+        struct looking looking = { .consumer = penstock_consumer_get(self) };
+        struct ps_consumer *consumer = looking.consumer;
+        uint32_t rings = atomic_load(&consumer->bell.rings);
+        consumer_call_answer(self);
+        penstock_nogvl_now(look_nogvl, &looking);
+        if (!looking.rebalances) return Qnil;
+        penstock_wait_bell(&consumer->bell, rings, nap_until_us(consumer));
+    }
 }
 
 /* Ends the wait of call_serve. */
@@ -586,5 +636,6 @@ void penstock_poll_methods_init(VALUE consumer_class)
     rb_define_private_method(consumer_class, "call_poll_run", consumer_call_poll_run, 2);
     rb_define_private_method(consumer_class, "call_answer", consumer_call_answer, 0);
     rb_define_private_method(consumer_class, "call_serve", consumer_call_serve, 0);
+    rb_define_private_method(consumer_class, "call_settle", consumer_call_settle, 0);
     rb_define_private_method(consumer_class, "call_wake", consumer_call_wake, 0);
 }

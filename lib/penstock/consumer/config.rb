@@ -27,12 +27,7 @@ module Penstock
     LONGEST_POLL_DEFAULT = 300_000
     RESET = "auto.offset.reset"
     RESETS = { beginning: "earliest", end: "latest" }.freeze
-    ASSIGNOR = "partition.assignment.strategy"
-    # librdkafka's #4381: an assertion of its assignor (rd_kafka_sticky_assignor.c, `assignor_state`) fails.
-    ABORTING_ASSIGNOR = "cooperative-sticky"
-    ABORTS_MENDED = "2.3.0"
-    private_constant :WITHOUT_GROUP, :LARGEST_MESSAGE, :LARGEST_FETCH, :STORE, :LONGEST_POLL, :LONGEST_POLL_DEFAULT, :RESET,
-                     :RESETS, :ASSIGNOR, :ABORTING_ASSIGNOR, :ABORTS_MENDED
+    private_constant :WITHOUT_GROUP, :LARGEST_MESSAGE, :LARGEST_FETCH, :STORE, :LONGEST_POLL, :LONGEST_POLL_DEFAULT, :RESET, :RESETS
 
     # ---- Identity and connection ----
 
@@ -249,21 +244,6 @@ module Penstock
       raise_invalid("config.hold_rebalances (#{hold_rebalances} ms) must be less than #{LONGEST_POLL} (#{limit} ms), after " \
                     "which the group goes on without the consumer")
     end
-
-    # @param version [String] of librdkafka
-    # @return [Boolean] whether it has warned
-    def warn_of_aborts(version = Penstock.librdkafka_version)
-      return false unless given(ASSIGNOR).to_s.split(",").map(&:strip).include?(ABORTING_ASSIGNOR)
-      return false if (numbers(version) <=> numbers(ABORTS_MENDED)) >= 0
-
-      log_warning("librdkafka #{version} can abort the whole process with #{ASSIGNOR} \"#{ABORTING_ASSIGNOR}\", for example " \
-                  "when the consumer closes before its first assignment: upgrade librdkafka to #{ABORTS_MENDED}, or " \
-                  "use \"range\"")
-      true
-    end
-
-    # Gem::Version has class variables, which other Ractors cannot read.
-    def numbers(version) = version.scan(/\d+/).first(3).map { |number| Integer(number) }
 
     def last?(place)
       place.is_a?(Array) && place.size == 2 && place[0] == :last && place[1].is_a?(Integer) && place[1].between?(0, (2**63) - 1)

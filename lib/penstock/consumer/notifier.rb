@@ -11,7 +11,8 @@ module Penstock
       # What the core has to know: enum ps_news_kind.
       KINDS = { "error.occurred" => 1, "offsets.committed" => 2, "offsets.commit_failed" => 2,
                 "rebalance.partitions_assigned" => 4, "rebalance.partitions_revoked" => 8, "statistics.emitted" => 16,
-                "messages.polled" => 32, "rebalance.held_back" => 64, "consumer.caught_up" => 128 }.freeze
+                "messages.polled" => 32, "rebalance.held_back" => 64, "consumer.caught_up" => 128,
+                "partition.reset" => 256 }.freeze
       # ms between two "statistics.emitted", unless `statistics.interval.ms` is given
       INTERVAL = 5_000
       private_constant :KINDS, :INTERVAL
@@ -149,11 +150,13 @@ module Penstock
         case kind
         when :error then error("librdkafka.error", error)
         when :commit then publish_commit(places, error)
-        when :assigned then instrument("rebalance.partitions_assigned") { { partitions: partitions(places) } }
+        when :assigned
+          instrument("rebalance.partitions_assigned") { { partitions: partitions(places), starts: starts(places) } }
         when :held_back
           instrument("rebalance.held_back") { { partitions: partitions(places), time: @consumer.config.hold_rebalances.to_f } }
         when :revoked then instrument("rebalance.partitions_revoked") { { partitions: partitions(places), lost: } }
         when :statistics then publish_statistics
+        when :reset then publish_reset(*places)
         end
       end
 
@@ -163,6 +166,10 @@ module Penstock
         instrument("offsets.committed") { { offsets: by_topic(committed) } } unless committed.empty?
         error ||= failed.first&.last
         instrument("offsets.commit_failed") { { offsets: by_topic(failed), error: } } if error
+      end
+
+      def publish_reset((topic, partition, offset), (_, _, position))
+        instrument("partition.reset") { { topic:, partition:, position:, offset: } }
       end
 
       def publish_statistics
@@ -190,6 +197,11 @@ module Penstock
       # Of several threads that close at once, one publishes. (Hash#delete is atomic, and a signal trap may call it.)
       def once(event, &block)
         instrument(event, &block) if @once.delete(event)
+      end
+
+      # Where each partition begins, and why.
+      def starts(places)
+        @consumer.__send__(:by_partition, places) { |_, _, offset, reason| { offset:, reason: } }
       end
 
       def partitions(places) = @consumer.__send__(:by_topic, places)

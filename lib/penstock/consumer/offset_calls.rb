@@ -86,7 +86,9 @@ module Penstock
       watermarks = estimate ? cached_watermarks_of(places) : watermarks_of(places, deadline)
       positions = next_offsets(places, estimate ? nil : deadline)
       found = places.zip(watermarks, positions).to_h do |place, (first, last), position|
-        [place.first(2), lag_of(position, first, last)]
+        lag = lag_of(position, first, last)
+        lag = [lag, lag_of(call_passed(*place.first(2)), first, last)].compact.min unless lag&.zero?
+        [place.first(2), lag]
       end
       by_partition(places) { |place| found[place.first(2)] }
     end

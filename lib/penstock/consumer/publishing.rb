@@ -8,7 +8,9 @@ module Penstock
     START_TIMEOUT = 5
     # Seconds after a failure: an error may come at once, each time.
     START_PAUSE = 1
-    private_constant :START_TIMEOUT, :START_PAUSE
+    # A variable of the fiber: the consumer whose rebalance listener runs.
+    LISTENS = :__penstock_listens__
+    private_constant :START_TIMEOUT, :START_PAUSE, :LISTENS
 
     private
 
@@ -60,7 +62,31 @@ module Penstock
     def tell_listener(kind, rebalance)
       listener = config.rebalance_listener
       method = kind == :lost && !listener.respond_to?(:lost) ? :revoked : kind
-      listener.public_send(method, rebalance) if listener.respond_to?(method)
+      return unless listener.respond_to?(method)
+
+      outer = Thread.current[LISTENS]
+      Thread.current[LISTENS] = self
+      listener.public_send(method, rebalance)
+    ensure
+      Thread.current[LISTENS] = outer
+    end
+
+    # Before the program assigns partitions itself.
+    def settle_subscription
+      return call_settle unless equal?(Thread.current[LISTENS])
+
+      raise ErrorFactory.build(ListenerDeadlockError, "assign is not possible in the consumer's rebalance listener",
+                               "Nothing was assigned. Use Rebalance#start_at, or call unsubscribe here and assign after the " \
+                               "poll.", consumer_id: id)
+    end
+
+    # librdkafka's own error for this is about partitions that are not assigned.
+    # @return [ConsumeError]
+    def cannot_assign
+      ErrorFactory.build(ConsumeError, "a consumer that was subscribed with \"cooperative-sticky\" or the protocol " \
+                                       "\"consumer\" cannot assign partitions",
+                         "Nothing was assigned. Make another consumer for that, or use seek to change positions.",
+                         consumer_id: id)
     end
   end
   private_constant :ConsumerPublishing

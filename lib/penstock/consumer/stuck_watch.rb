@@ -101,7 +101,7 @@ module Penstock
       position, since, = @seen.delete([topic, partition])
       return if consumer.position(topic, partition) != position # it has moved while the brokers were asked
 
-      restarted = @restart && position && restart(consumer, topic, partition, position)
+      restarted = @restart && restart(consumer, topic, partition, position)
       consumer.__send__(:notifier).instrument("partition.stuck") do
         { topic:, partition:, position:, lag:, restarted: restarted || false, time: (now - since) * 1000.0 }
       end
@@ -115,8 +115,10 @@ module Penstock
       metrics.messages < seen[2]
     end
 
-    # A seek makes librdkafka fetch anew.
+    # A seek makes librdkafka fetch anew. It can only be sought if it was begun.
     def restart(consumer, topic, partition, position)
+      return consumer.__send__(:call_restart, [[topic, partition, ConsumerPlaces::INVALID_OFFSET]]).any? unless position
+
       consumer.seek(topic, partition, position, timeout: TIMEOUT)
       true
     rescue ConsumeError

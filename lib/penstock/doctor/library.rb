@@ -64,8 +64,8 @@ module Penstock
       def assignors
         return Fact.ok("assignors", "range roundrobin cooperative-sticky") if number(@linked) >= Gem::Version.new(STICKY_MENDED)
 
-        Fact.note("assignors", "range roundrobin; cooperative-sticky can abort the process with librdkafka older than " \
-                               "#{STICKY_MENDED}")
+        Fact.note("assignors", "range roundrobin cooperative-sticky; with librdkafka older than #{STICKY_MENDED} a consumer " \
+                               "that joins with cooperative-sticky waits for its assignment before it closes")
       end
 
       def codecs

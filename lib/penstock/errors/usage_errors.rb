@@ -34,7 +34,7 @@ module Penstock
 
   # A listener made a call that must wait for the end of the same listener. It listens to the producer's work on its own
   # connection: "producer.reload", or "error.occurred" during a reload. Nothing was sent or begun. Make the call in another
-  # thread, or in a listener of "producer.connected".
+  # thread, or in a listener of "producer.connected". Or it is a rebalance listener that calls {Consumer#assign}.
   class ListenerDeadlockError < UsageError; end
 
   # The call is not possible in a signal trap; see {Producer}. Nothing was sent, begun or changed.

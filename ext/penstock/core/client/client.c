@@ -88,7 +88,9 @@ static int resolve_cb(const char *node, const char *service, const struct addrin
 /* Writes at once and takes only leaf locks, as librdkafka may hold its own. */
 static void log_cb(const rd_kafka_t *rk, int level, const char *facility, const char *text)
 {
-    if (rk) ps_client_log_librdkafka(rd_kafka_opaque(rk), level, facility, text);
+    struct ps_client *client = rk ? rd_kafka_opaque(rk) : NULL;
+    if (!client || (client->kind->log && client->kind->log(client, level, facility, text))) return;
+    ps_client_log_librdkafka(client, level, facility, text);
 }
 
 /* If a consumer's log lines came as events, they would pile up while the program does not poll. Lines for stderr are written by

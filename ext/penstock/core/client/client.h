@@ -116,6 +116,8 @@ struct ps_client { /* the first member of ps_producer and ps_consumer, so a poin
 
 struct ps_client_kind {
     rd_kafka_type_t type;
+    /* A line of librdkafka, on its thread; true: it is not to be logged. May be NULL */
+    bool (*log)(struct ps_client *client, int level, const char *facility, const char *text);
     bool (*intercept)(struct ps_client *client, rd_kafka_conf_t *conf); /* adds interceptors; false: none. May be NULL */
     /* Opening, after rk is made; -1: see errstr. */
     int (*begin)(struct ps_client *client, char *errstr, size_t errstr_size);

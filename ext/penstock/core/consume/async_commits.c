@@ -59,7 +59,8 @@ static void send_waiting(struct ps_consumer *consumer)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     if (!commits->waiting) return;
-    rd_kafka_resp_err_t err = rd_kafka_commit_queue(consumer->client.rk, commits->waiting, commits->answers, ps_commit_cb, NULL);
+    rd_kafka_resp_err_t err;
+    if (!ps_joining_commit(consumer, commits->waiting, commits->answers, &err)) return;
     if (err) {
         ps_consumer_commit_result(consumer, err, commits->waiting);
         destroy_list(&commits->waiting);
@@ -75,9 +76,13 @@ static void send_waiting(struct ps_consumer *consumer)
 static void send_stored(struct ps_consumer *consumer)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
-    atomic_store(&commits->stored_due_us, 0);
+    int64_t due_us = atomic_exchange(&commits->stored_due_us, 0);
+    rd_kafka_resp_err_t err;
+    if (!ps_joining_commit(consumer, NULL, commits->answers, &err)) {
+        atomic_store(&commits->stored_due_us, due_us);
+        return;
+    }
     commits->stored_asked = false;
-    rd_kafka_resp_err_t err = rd_kafka_commit_queue(consumer->client.rk, NULL, commits->answers, ps_commit_cb, NULL);
     if (err) {
         ps_consumer_commit_result(consumer, err, NULL);
         return;
@@ -309,7 +314,7 @@ static int64_t joined_us(struct ps_consumer *consumer)
 {
     _Atomic bool *held = &consumer->async_commits.work.held;
     atomic_store(held, true);
-    if (ps_consumer_joins(consumer)) return atomic_load(&consumer->joining_until_us);
+    if (ps_consumer_joins(consumer)) return PS_FOREVER;
     atomic_store(held, false);
     return 0;
 }

@@ -155,6 +155,9 @@ void ps_set_leader_epoch(rd_kafka_topic_partition_t *place, int32_t leader_epoch
 int32_t ps_leader_epoch(const rd_kafka_topic_partition_t *place);
 void ps_set_metadata(rd_kafka_topic_partition_t *place, const void *metadata, size_t size); /* copies it */
 bool ps_ledger_store(struct ps_ledger *ledger, rd_kafka_t *rk); /* gives librdkafka what is processed. False: nothing new is */
+/* The group has committed these offsets. librdkafka forgets those that it has stored and that are committed with it: it would commit them
+ * again, without need, when partitions are given up, and perhaps into a topic that was deleted and created meanwhile. */
+void ps_ledger_committed(struct ps_ledger *ledger, rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *offsets);
 rd_kafka_topic_partition_list_t *ps_ledger_processed(struct ps_ledger *ledger); /* the caller destroys the list */
 
 /* ---- committer.c: the thread that sends all consumers' asynchronous commits ------------------------------- */
@@ -223,7 +226,11 @@ enum ps_news_kind {
     PS_NEWS_POLLED = 32,     /* never queued: the polling thread has the messages */
     PS_NEWS_HELD_BACK = 64,  /* a revocation waits for work */
     PS_NEWS_ENDS = 128,      /* never queued, as the messages */
+    PS_NEWS_RESET = 256,     /* a partition goes on at an earlier offset; the list has this place, and the one with its position */
 };
+
+/* Why an assigned partition begins where it does: `opaque` of the places of PS_NEWS_ASSIGNED. */
+enum ps_start { PS_START_UNKNOWN, PS_START_COMMITTED, PS_START_RESET, PS_START_CHOSEN };
 
 struct ps_news_item {
     struct ps_news_item *next;
@@ -329,7 +336,8 @@ struct ps_consumer {
     rd_kafka_queue_t *notices; /* librdkafka's main queue: errors of connections */
     _Atomic bool alerted;      /* there may be events in `control` or `notices`, or `astray` is set */
     _Atomic bool astray;       /* a partition's messages did not go to `data` */
-    rd_kafka_topic_partition_list_t *assigned; /* of the taking thread: whose messages go to `data` */
+    /* Of the taking thread: whose messages go to `data`, and where librdkafka was to begin. */
+    rd_kafka_topic_partition_list_t *assigned;
     pthread_mutex_t assigning; /* held by the thread that assigns, until librdkafka has stopped the earlier assignment */
     pthread_mutex_t taking;    /* held by the thread that takes events; never while it waits for the GVL */
     rd_kafka_event_t *held;    /* of the taking thread: a rebalance that has ended a batch, to be served next; NULL: none */
@@ -359,9 +367,17 @@ struct ps_consumer {
     struct ps_consumer_job *starts; /* finds out where its partitions begin; NULL: nothing does */
     struct ps_commit_turn turn; /* for a revocation */
     bool has_turn;             /* it is in the line */
+    _Atomic int64_t restart_us; /* when `restart` begins; 0: nothing has failed */
+    struct ps_consumer_job *restart; /* assigns anew what librdkafka could not begin; NULL: nothing does, as far as is known */
     rd_kafka_topic_partition_list_t *chosen; /* where the program lets them begin; NULL: it has chosen nothing */
     bool rejoins;              /* its settings let it join again with partitions; set before it opens */
-    _Atomic int64_t joining_until_us, joined_us; /* see joining.c; 0: it is not joining its group again; it has not joined */
+    pthread_mutex_t joining;   /* see joining.c */
+    _Atomic bool joins;        /* it is joining its group, as far as librdkafka's main thread has come */
+    _Atomic int64_t joined_us; /* when it has sent its latest JoinGroup request; 0: it has not */
+    int log_level;             /* if it rejoins: lines above are only for joining.c */
+    _Atomic int joins_sent, joins_answered, syncs_sent; /* JoinGroup and SyncGroup requests; only if `rejoins` */
+    _Atomic bool no_joins;     /* of the closing thread: no answer to a JoinGroup request reaches librdkafka's main thread */
+    bool assigned_once;        /* of the taking thread, then the closing thread: an assignment was answered */
     int64_t reset;             /* auto.offset.reset: RD_KAFKA_OFFSET_BEGINNING or _END; RD_KAFKA_OFFSET_INVALID: an error */
     int64_t stored_us;         /* of the taking thread: when it last gave offsets to librdkafka */
     bool cooperative;          /* of the taking thread, then the closing thread: the group's protocol at the latest assignment */
@@ -412,6 +428,10 @@ void ps_consumer_drop_problems(struct ps_consumer *consumer);             /* log
 /* Called by librdkafka in ps_consumer_take_messages, for an error that is no message. */
 void ps_partition_error_cb(rd_kafka_t *rk, int err, const char *reason, void *opaque);
 bool ps_consumer_has_events(struct ps_consumer *consumer);
+/* The next offset, as ps_ledger_reached, but also behind offsets without a message at the end, such as a transaction's marker. Any
+ * thread; entered. RD_KAFKA_OFFSET_INVALID: unknown, as the program has not got all before it, or a thread holds `taking` for 10 ms. */
+int64_t ps_consumer_passed(struct ps_consumer *consumer, const char *topic, int32_t partition);
+bool ps_consumer_rebalances(const struct ps_consumer *consumer); /* perhaps one waits for its answer; events of `control` may be others */
 
 /* ---- consumer.c, continued --------------------------------------------------------------------------- */
 
@@ -432,6 +452,8 @@ bool ps_consumer_holds_back(struct ps_consumer *consumer);
 void ps_consumer_answer_locked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen);
 /* The same, of the thread that has called the listener. Does nothing if the closing thread has answered. Entered. */
 void ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen);
+/* Of the taking thread: begins the restart that is due. */
+void ps_consumer_restart_if_due(struct ps_consumer *consumer);
 /* Instead of the answer: the next poll calls the listener. Entered. */
 void ps_consumer_answer_later(struct ps_consumer *consumer);
 /* Messages were marked: a revocation that is held back may be due. */
@@ -486,10 +508,19 @@ enum ps_commits_state ps_async_commits_serve(struct ps_consumer *consumer, int64
 
 /* Before rd_kafka_new. False: it has added no interceptor. */
 bool ps_joining_watch(struct ps_consumer *consumer, rd_kafka_conf_t *conf);
-bool ps_consumer_joins(const struct ps_consumer *consumer); /* or will at once, perhaps */
-void ps_joining_answered(struct ps_consumer *consumer);     /* a rebalance was answered, with cooperative rebalancing */
+bool ps_consumer_joins(const struct ps_consumer *consumer);
+/* Each line of librdkafka's log, on its threads. True: it is not to be logged. */
+bool ps_joining_log(struct ps_consumer *consumer, int level, const char *facility, const char *text);
+/* Around what may make the member join again. */
+void ps_joining_lock(struct ps_consumer *consumer);
+void ps_joining_unlock(struct ps_consumer *consumer);
+/* rd_kafka_commit_queue. False: the member joins its group again, and nothing was sent. Blocks for two turns of the main thread. */
+bool ps_joining_commit(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list, rd_kafka_queue_t *answers,
+                       rd_kafka_resp_err_t *err);
 /* A commit was sent in the moment before, or other members are joining already. It can be repeated. */
 bool ps_commit_refused(const struct ps_consumer *consumer, rd_kafka_resp_err_t err, int64_t sent_us);
+/* librdkafka would abort the process if it were destroyed now. */
+bool ps_joining_aborts(const struct ps_consumer *consumer);
 enum { PS_COMMIT_ATTEMPTS = 20, PS_COMMIT_PAUSE_US = 100 * 1000 }; /* of a commit that is repeated */
 
 /* ---- consumer.c, continued --------------------------------------------------------------------------- */
@@ -528,6 +559,7 @@ enum ps_consumer_call {
     PS_CONSUMER_REWIND,     /* a seek of what the consumer has held since `epoch` */
     PS_CONSUMER_PAUSE, PS_CONSUMER_RESUME,
     PS_CONSUMER_STARTS,     /* where partitions begin that the group has assigned: see consumer_jobs.c */
+    PS_CONSUMER_RESTART,    /* assigns partitions anew that librdkafka has not begun */
 };
 
 struct ps_consumer_job {
@@ -535,6 +567,7 @@ struct ps_consumer_job {
     struct ps_consumer *consumer;
     enum ps_consumer_call call;
     rd_kafka_topic_partition_list_t *list; /* argument or result; owned; may be NULL */
+    rd_kafka_topic_partition_list_t *committed; /* of the search for starts: what the group has committed; owned; NULL: no answer */
     int timeout_ms;
     uint64_t epoch;                        /* of a rewind: leaves alone what ps_ledger_holds not; the result lacks it. Of a commit: see
                                             * PS_CONSUMER_COMMIT_PROCESSED */

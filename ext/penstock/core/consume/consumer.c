@@ -45,6 +45,7 @@ struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name, con
     ps_lasting_init(&consumer->size_error);
     ps_async_commits_init(consumer);
     pthread_mutex_init(&consumer->assigning, NULL);
+    pthread_mutex_init(&consumer->joining, NULL);
     pthread_mutex_init(&consumer->taking, NULL);
     return consumer;
 }
@@ -61,6 +62,7 @@ static void consumer_dispose(struct ps_client *client)
     rd_kafka_topic_partition_list_destroy(consumer->assigned);
     free(consumer->aside);
     pthread_mutex_destroy(&consumer->assigning);
+    pthread_mutex_destroy(&consumer->joining);
     pthread_mutex_destroy(&consumer->taking);
 }
 
@@ -146,6 +148,8 @@ void ps_consumer_count(struct ps_consumer *consumer, const struct ps_fetched *fe
     ps_increase(&counts->batches, 1);
 }
 
+enum { RESTART_US = 1000 * 1000 };
+
 /* True: the error is news, and no repetition of an outage that is known. */
 static bool note_and_log_only(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text)
 {
@@ -180,6 +184,7 @@ void ps_copy_place(rd_kafka_topic_partition_list_t *list, const rd_kafka_topic_p
     rd_kafka_topic_partition_t *to = rd_kafka_topic_partition_list_add(list, from->topic, from->partition);
     to->offset = from->offset;
     to->err = from->err;
+    to->opaque = from->opaque;
     ps_set_leader_epoch(to, ps_leader_epoch(from));
     ps_set_metadata(to, from->metadata, from->metadata_size);
 }
@@ -221,6 +226,26 @@ static void set_starts(struct ps_consumer *consumer, rd_kafka_topic_partition_li
     }
 }
 
+/* For listeners: `partitions` with their offsets, as far as they are known, and an enum ps_start. */
+static rd_kafka_topic_partition_list_t *starts_of(const struct ps_consumer *consumer,
+                                                  const rd_kafka_topic_partition_list_t *partitions)
+{
+    const struct ps_consumer_job *job = consumer->starts;
+    rd_kafka_topic_partition_list_t *list = ps_plain_copy(partitions);
+    rd_kafka_topic_partition_list_t *committed = job && atomic_load(&job->done) ? job->committed : NULL;
+    for (int i = 0; i < list->cnt; i++) {
+        rd_kafka_topic_partition_t *place = &list->elems[i], *found = NULL;
+        bool chosen = consumer->chosen && rd_kafka_topic_partition_list_find(consumer->chosen, place->topic, place->partition);
+        if (committed) found = rd_kafka_topic_partition_list_find(committed, place->topic, place->partition);
+        if (found && found->err) found = NULL;
+        if (found && found->offset >= 0 && place->offset < 0) place->offset = found->offset;
+        enum ps_start start = chosen ? PS_START_CHOSEN : !found ? PS_START_UNKNOWN : PS_START_RESET;
+        if (start == PS_START_RESET && found->offset >= 0) start = PS_START_COMMITTED;
+        place->opaque = (void *)(intptr_t)start;
+    }
+    return list;
+}
+
 /* The listener may pause partitions before they are assigned. */
 static void pause_assigned(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *assigned)
 {
@@ -241,6 +266,7 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event)
     rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(event);
     bool assigned = rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
     consumer->lost = !assigned && rd_kafka_assignment_lost(consumer->client.rk); /* the answer resets it */
+    rd_kafka_topic_partition_list_t *starts = NULL;
     rd_kafka_resp_err_t err;
 
     /* librdkafka commits the stored offsets of partitions when they are unassigned. */
@@ -255,20 +281,22 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event)
     } else {
         ps_lasting_end(&consumer->group_error);
         atomic_store(&consumer->syncs, 0);
-        ps_consumer_add_assigned(consumer, partitions);
         ps_ledger_assigned(&consumer->ledger);
         set_starts(consumer, partitions);
+        starts = starts_of(consumer, partitions);
+        ps_consumer_add_assigned(consumer, partitions);
     }
+    consumer->assigned_once |= assigned;
     bool incremental = cooperative(consumer, assigned);
     consumer->member = assigned || (incremental && !consumer->lost);
     if (incremental) {
         ps_ledger_resumed(&consumer->ledger);
-        ps_joining_answered(consumer); /* the main thread may join at once */
+        ps_joining_lock(consumer); /* the main thread may join at once */
         rd_kafka_error_t *error = assigned ? rd_kafka_incremental_assign(consumer->client.rk, partitions)
                                            : rd_kafka_incremental_unassign(consumer->client.rk, partitions);
+        ps_joining_unlock(consumer);
         err = error ? rd_kafka_error_code(error) : RD_KAFKA_RESP_ERR_NO_ERROR;
         if (error) rd_kafka_error_destroy(error);
-        ps_joining_answered(consumer);
     } else {
         err = rd_kafka_assign(consumer->client.rk, assigned ? partitions : NULL);
     }
@@ -277,7 +305,9 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event)
     if (err) ps_consumer_log_error(consumer, err, failure);
     else if (assigned) pause_assigned(consumer, partitions); /* M:listener_pauses_assigned */
     ps_increase(&consumer->counts.rebalances, 1);
-    ps_news_add(&consumer->news, assigned ? PS_NEWS_ASSIGNED : PS_NEWS_REVOKED, err, consumer->lost, partitions, NULL);
+    enum ps_news_kind kind = assigned ? PS_NEWS_ASSIGNED : PS_NEWS_REVOKED;
+    ps_news_add(&consumer->news, kind, err, consumer->lost, starts ? starts : partitions, NULL);
+    if (starts) rd_kafka_topic_partition_list_destroy(starts);
 }
 
 void ps_consumer_begin_answer(struct ps_consumer *consumer, rd_kafka_event_t *event)
@@ -478,6 +508,7 @@ void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t
         ps_bell_ring(&consumer->bell); /* a thread publishes it */
         return;
     }
+    if (offsets) ps_ledger_committed(&consumer->ledger, consumer->client.rk, offsets);
     for (int i = 0; offsets && i < offsets->cnt; i++) {
         const rd_kafka_topic_partition_t *place = &offsets->elems[i];
         if (!place->err) continue;
@@ -523,10 +554,40 @@ static bool is_size_error(const struct ps_consumer *consumer, struct ps_problem 
     return true;
 }
 
+/*
+ * If the answer to librdkafka's question for committed offsets is an error that it does not expect, it reports it, and neither asks
+ * again nor fetches these partitions before they are assigned anew (2.0.2 to 2.15). Only the text says so: the code is the broker's.
+ */
+static void note_failed_start(struct ps_consumer *consumer, const char *text)
+{
+    static const char begin[] = "Failed to fetch committed offset";
+    if (text && strncmp(text, begin, sizeof(begin) - 1) == 0)
+        atomic_store(&consumer->restart_us, ps_now_us() + RESTART_US); /* M:failed_start_restarted */
+}
+
+static void end_restart(struct ps_consumer *consumer)
+{
+    if (consumer->restart) ps_job_abandon(&consumer->restart->job);
+    consumer->restart = NULL;
+}
+
+void ps_consumer_restart_if_due(struct ps_consumer *consumer)
+{
+    int64_t due_us = atomic_load(&consumer->restart_us);
+    if (due_us == 0 || ps_now_us() < due_us || consumer->answering) return;
+    if (consumer->restart && !atomic_load(&consumer->restart->done)) return;
+    end_restart(consumer);
+    atomic_store(&consumer->restart_us, 0);
+    rd_kafka_topic_partition_list_t *list = ps_plain_copy(consumer->assigned);
+    consumer->restart = ps_consumer_start(consumer, PS_CONSUMER_RESTART, list, -1, 0);
+    if (!consumer->restart) atomic_store(&consumer->restart_us, ps_now_us() + RESTART_US);
+}
+
 static void absorb_error_event(struct ps_consumer *consumer, rd_kafka_event_t *event)
 {
     rd_kafka_resp_err_t err = rd_kafka_event_error(event);
     const char *text = rd_kafka_event_error_string(event);
+    note_failed_start(consumer, text);
     if (ps_consumer_absorb_error(consumer, err, rd_kafka_event_error_is_fatal(event), text)) return;
     rd_kafka_topic_partition_t *place = rd_kafka_event_topic_partition(event);
     struct ps_problem problem = ps_consumer_problem(consumer, err, text, place);
@@ -633,17 +694,40 @@ static void answer_waiting(struct ps_consumer *consumer)
     while ((event = rd_kafka_queue_poll(consumer->control, 0))) serve_while_closing(consumer, event);
 }
 
+/* Closing needs the rest of its time to leave the group. While no coordinator answers, it cannot be left either. */
+static int64_t commit_by_us(const struct ps_consumer *consumer, int64_t begun_us)
+{
+    int64_t close_by_us = atomic_load(&consumer->client.close_by_us); /* ps_client_hurry may shorten it */
+    return close_by_us == PS_FOREVER ? PS_FOREVER : begun_us + (close_by_us - begun_us) / 10 * 9;
+}
+
+/* See ps_joining_aborts. Afterwards no answer to a JoinGroup request reaches librdkafka's main thread. */
+static void await_first_assignment(struct ps_consumer *consumer)
+{
+    rd_kafka_event_t *event;
+    int64_t begun_us = ps_now_us();
+    for (;;) {
+        atomic_store(&consumer->no_joins, true);
+        if (!ps_joining_aborts(consumer) || ps_now_us() >= commit_by_us(consumer, begun_us)) return;
+        atomic_store(&consumer->no_joins, false);
+        if ((event = rd_kafka_queue_poll(consumer->control, 5))) serve_while_closing(consumer, event);
+    }
+}
+
 /*
  * Leaves the group. False: time ran out first, or the group cannot be left. However late it
  * is, this does not stop while the queue has events: librdkafka waits for ever for the answer to a rebalance event, also in
  * rd_kafka_destroy.
  */
-static bool leave_group(struct ps_consumer *consumer)
+static bool leave_group(struct ps_consumer *consumer, bool *aborts)
 {
     rd_kafka_event_t *event;
     int64_t begun_us = ps_now_us();
+    await_first_assignment(consumer);
     atomic_store(&consumer->leaving, true);
+    *aborts = ps_joining_aborts(consumer);
     rd_kafka_error_t *error = rd_kafka_consumer_close_queue(consumer->client.rk, consumer->control);
+    atomic_store(&consumer->no_joins, false);
     if (error) { /* a fatal error: the group is already left */
         rd_kafka_error_destroy(error);
         return false;
@@ -670,11 +754,15 @@ static void consumer_destroy(struct ps_consumer *consumer, bool left_group)
     ps_consumer_drop_problems(consumer);
 }
 
-/* Closing needs the rest of its time to leave the group. While no coordinator answers, it cannot be left either. */
-static int64_t commit_by_us(const struct ps_consumer *consumer, int64_t begun_us)
+/* Rather than to abort the process (ps_joining_aborts), keeps librdkafka's client, its threads and what its callbacks use. */
+static void consumer_abandon(struct ps_consumer *consumer)
 {
-    int64_t close_by_us = atomic_load(&consumer->client.close_by_us); /* ps_client_hurry may shorten it */
-    return close_by_us == PS_FOREVER ? PS_FOREVER : begun_us + (close_by_us - begun_us) / 10 * 9;
+    ps_client_log(&consumer->client, 4, "CLOSE", "the consumer was closed while it joined its group, and the group's coordinator "
+                  "did not answer: its librdkafka client is left as it is, since librdkafka would abort the process (#4381)");
+    ps_client_retain(&consumer->client);
+    ps_tokens_end(&consumer->client.tokens);
+    consumer->client.rk = NULL;
+    ps_consumer_drop_problems(consumer);
 }
 
 static void await_turn(struct ps_consumer *consumer, struct ps_commit_turn *turn, int64_t begun_us)
@@ -688,8 +776,8 @@ static rd_kafka_resp_err_t commit_once(struct ps_consumer *consumer, rd_kafka_qu
 {
     if (*answer) rd_kafka_event_destroy(*answer);
     *answer = NULL;
-    rd_kafka_resp_err_t err = rd_kafka_commit_queue(consumer->client.rk, NULL, answers, ps_commit_cb, NULL);
-    if (err) return err;
+    rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
+    if (!ps_joining_commit(consumer, NULL, answers, &err) || err) return err;
     while (!*answer && ps_now_us() < commit_by_us(consumer, begun_us)) *answer = rd_kafka_queue_poll(answers, 10);
     return *answer ? rd_kafka_event_error(*answer) : RD_KAFKA_RESP_ERR__TIMED_OUT;
 }
@@ -744,16 +832,18 @@ static void consumer_close(struct ps_client *client)
     ps_client_await_calls(client);
     end_commits(consumer);
     ps_queues_silence(consumer);
+    end_restart(consumer);
     answer_now(consumer); /* the listener still runs, and can no longer answer */ /* M:close_answers_running_listener */
     if (consumer->held) serve_while_closing(consumer, consumer->held);
     consumer->held = NULL;
     answer_waiting(consumer); /* M:close_answers_waiting_rebalance */
     ps_consumer_drop_taken(consumer);
-    bool left_group = leave_group(consumer);
+    bool aborts, left_group = leave_group(consumer, &aborts);
     ps_tokens_shut(&client->tokens);
     ps_client_await_long_calls(client);
     if (!left_group) answer_waiting(consumer); /* librdkafka may have begun to leave meanwhile */
-    consumer_destroy(consumer, left_group);
+    if (aborts) consumer_abandon(consumer); /* M:aborting_client_kept */
+    else consumer_destroy(consumer, left_group);
 }
 
 static void consumer_changed(struct ps_client *client)
@@ -766,6 +856,11 @@ static bool consumer_intercept(struct ps_client *client, rd_kafka_conf_t *conf)
     return ps_joining_watch((struct ps_consumer *)client, conf);
 }
 
+static bool consumer_log(struct ps_client *client, int level, const char *facility, const char *text)
+{
+    return ps_joining_log((struct ps_consumer *)client, level, facility, text);
+}
+
 static uint64_t no_pending(const struct ps_client *client)
 {
     (void)client;
@@ -775,6 +870,7 @@ static uint64_t no_pending(const struct ps_client *client)
 static const struct ps_client_kind consumer_kind = {
     .type = RD_KAFKA_CONSUMER,
     .intercept = consumer_intercept,
+    .log = consumer_log,
     .begin = consumer_begin,
     .pending = no_pending,
     .close = consumer_close,

@@ -93,8 +93,7 @@ static bool send_commit(struct commit *commit, rd_kafka_resp_err_t *err)
     if (!waits && (chosen || all_owned(consumer, query->list, query->epoch))) {
         if (!chosen) ps_consumer_store(consumer);
         commit->sent_us = ps_now_us();
-        /* M:sync_commit_reported_once */
-        *err = rd_kafka_commit_queue(consumer->client.rk, chosen ? query->list : NULL, commit->answers, ps_commit_cb, NULL);
+        waits = !ps_joining_commit(consumer, chosen ? query->list : NULL, commit->answers, err);
     }
     pthread_mutex_unlock(&consumer->taking);
     return !waits;
@@ -153,6 +152,7 @@ static void take_result(struct commit *commit, rd_kafka_resp_err_t err)
     struct ps_consumer_job *query = commit->query;
     const rd_kafka_topic_partition_list_t *list = commit->answer ? rd_kafka_event_topic_partition_list(commit->answer) : NULL;
     bool chosen = query->call == PS_CONSUMER_COMMIT;
+    if (list && !err) ps_ledger_committed(&query->consumer->ledger, query->consumer->client.rk, list);
     if (chosen && !list) return;
     rd_kafka_topic_partition_list_t *result = rd_kafka_topic_partition_list_new(list ? list->cnt : 0);
     for (int i = 0; list && i < list->cnt; i++)
@@ -408,6 +408,9 @@ static void find_uncommitted(struct ps_consumer_job *query, int64_t deadline_us)
         if (answer->err || answer->offset >= 0) continue;
         rd_kafka_topic_partition_list_find(query->list, answer->topic, answer->partition)->offset = consumer->reset;
     }
+    bool answered = consumer->settings.grouped && !err;
+    if (query->committed) rd_kafka_topic_partition_list_destroy(query->committed);
+    query->committed = answered ? ps_plain_copy(asked) : NULL;
     rd_kafka_topic_partition_list_destroy(asked);
 }
 
@@ -516,7 +519,7 @@ static void consumer_seek(struct ps_consumer_job *query)
  * then sends requests to the main thread, one every STEP_US. Each answer comes after the main thread's earlier work. Three
  * requests were enough with 2.0.2, and almost always with 2.14.
  */
-enum { STEPS_OF_STOPPING = 10, STEP_US = 1000 }; /* M:stopped_before_assigned */
+enum { STEPS_OF_STOPPING = 10, STEP_US = 1000, RESTART_AGAIN_US = 100000 }; /* M:stopped_before_assigned */
 
 /* Waits until the main thread has done its earlier work. False: no partition is assigned. */
 static bool assigns_partitions(rd_kafka_t *rk)
@@ -556,6 +559,84 @@ static rd_kafka_resp_err_t consumer_assign(struct ps_consumer_job *query)
     }
     pthread_mutex_unlock(&consumer->assigning);
     return err;
+}
+
+/* ---- assigning again what librdkafka has not begun ---- */
+
+/* Left to librdkafka, which asks for the committed offset, and nothing has come since. */
+static bool waits_for_start(const struct ps_consumer *consumer, const rd_kafka_topic_partition_t *place)
+{
+    const rd_kafka_topic_partition_t *assigned = rd_kafka_topic_partition_list_find(consumer->assigned, place->topic,
+                                                                                    place->partition);
+    bool left = assigned && (assigned->offset == RD_KAFKA_OFFSET_STORED || assigned->offset == RD_KAFKA_OFFSET_INVALID);
+    return left && ps_ledger_untouched((struct ps_ledger *)&consumer->ledger, place->topic, place->partition);
+}
+
+static void keep_waiting(struct ps_consumer_job *query)
+{
+    for (int i = query->list->cnt - 1; i >= 0; i--)
+        if (!waits_for_start(query->consumer, &query->list->elems[i])) rd_kafka_topic_partition_list_del_by_idx(query->list, i);
+}
+
+/* With range and roundrobin librdkafka only accepts whole assignments. The other partitions go on where the program has come to. */
+static rd_kafka_topic_partition_list_t *all_with(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *restarted)
+{
+    rd_kafka_topic_partition_list_t *all = ps_plain_copy(consumer->assigned);
+    for (int i = 0; i < all->cnt; i++) {
+        rd_kafka_topic_partition_t *place = &all->elems[i];
+        const rd_kafka_topic_partition_t *from = rd_kafka_topic_partition_list_find((rd_kafka_topic_partition_list_t *)restarted,
+                                                                                    place->topic, place->partition);
+        int64_t reached = from ? from->offset : ps_ledger_reached(&consumer->ledger, place->topic, place->partition);
+        if (from || reached >= 0) place->offset = reached;
+    }
+    return all;
+}
+
+static rd_kafka_resp_err_t assign_again(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list)
+{
+    rd_kafka_t *rk = consumer->client.rk;
+    if (consumer->cooperative) {
+        ps_consumer_add_assigned(consumer, list);
+        rd_kafka_error_t *error = rd_kafka_incremental_unassign(rk, list);
+        if (!error) error = rd_kafka_incremental_assign(rk, list);
+        rd_kafka_resp_err_t err = error ? rd_kafka_error_code(error) : RD_KAFKA_RESP_ERR_NO_ERROR;
+        if (error) rd_kafka_error_destroy(error);
+        return err;
+    }
+    rd_kafka_topic_partition_list_t *all = all_with(consumer, list);
+    ps_consumer_store(consumer);
+    ps_consumer_drop_messages(consumer, NULL);
+    ps_consumer_add_assigned(consumer, list);
+    rd_kafka_resp_err_t err = rd_kafka_assign(rk, all);
+    rd_kafka_topic_partition_list_destroy(all);
+    return err;
+}
+
+/* Of those in the list that wait for librdkafka to begin. If a rebalance is about to change the assignment, it is tried again
+ * later. */
+static void consumer_restart(struct ps_consumer_job *query)
+{
+    struct ps_consumer *consumer = query->consumer;
+    struct ps_commit_turn turn = { 0 };
+    pthread_mutex_lock(&consumer->taking);
+    keep_waiting(query);
+    pthread_mutex_unlock(&consumer->taking);
+    if (query->list->cnt == 0 || !find_starts(query)) return;
+    pthread_mutex_lock(&consumer->assigning);
+    ps_commit_turn_join(consumer, &turn);
+    await_turn(query, &turn, ps_now_us() + PS_LONGEST_TURN_US);
+    pthread_mutex_lock(&consumer->taking);
+    keep_waiting(query);
+    bool later = ps_consumer_rebalances(consumer) || rd_kafka_assignment_lost(consumer->client.rk);
+    if (query->list->cnt > 0 && !later) query->err = assign_again(consumer, query->list);
+    if (later) atomic_store(&consumer->restart_us, ps_now_us() + RESTART_AGAIN_US);
+    for (int i = 0; !later && i < STEPS_OF_STOPPING; i++) { /* with `taking`, so that no rebalance stops them meanwhile */
+        assigns_partitions(consumer->client.rk);
+        usleep(STEP_US);
+    }
+    pthread_mutex_unlock(&consumer->taking);
+    ps_commit_turn_leave(consumer, &turn);
+    pthread_mutex_unlock(&consumer->assigning);
 }
 
 /* The group has assigned it, and the answer to that is on its way. */
@@ -614,7 +695,9 @@ static void consumer_subscribe(struct ps_consumer_job *query)
     rd_kafka_t *rk = consumer->client.rk;
     bool subscribes = query->list != NULL;
     if (subscribes) atomic_store(&consumer->ever_subscribed, true);
+    ps_joining_lock(consumer);
     query->err = subscribes ? rd_kafka_subscribe(rk, query->list) : rd_kafka_unsubscribe(rk);
+    ps_joining_unlock(consumer);
     if (query->err) return;
     atomic_store(&consumer->syncs, 0);
     ps_lasting_begin_anew(&consumer->group_error, subscribes);
@@ -646,6 +729,7 @@ static void job_run(struct ps_job *job)
     case PS_CONSUMER_REWIND: consumer_seek(query); break;
     case PS_CONSUMER_PAUSE: consumer_pause(query, true); break;
     case PS_CONSUMER_RESUME: consumer_pause(query, false); break;
+    case PS_CONSUMER_RESTART: consumer_restart(query); break;
     case PS_CONSUMER_STARTS:
         become_long_call(query->consumer);
         find_starts(query);
@@ -666,6 +750,7 @@ static void job_release(struct ps_job *job)
 {
     struct ps_consumer_job *query = (struct ps_consumer_job *)job;
     if (query->list) rd_kafka_topic_partition_list_destroy(query->list);
+    if (query->committed) rd_kafka_topic_partition_list_destroy(query->committed);
     ps_client_unref(&query->consumer->client);
     free(query);
 }

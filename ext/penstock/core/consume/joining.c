@@ -7,39 +7,103 @@
  * A commit meanwhile is refused. The broker handles it after the JoinGroup request that was sent before it, and its generation is then
  * an old one; or the group's leader has not assigned the partitions yet. Until 2.10.0 librdkafka then forgets its generation, and
  * loses all its partitions (#4059). So commits wait. Without partitions, as in the first join, they do not: nothing is processed.
+ *
+ * librdkafka's main thread decides to join, and reports each state of the join in a debug line, before it does anything else
+ * (2.0.2 to 2.15). What makes it join are answers of brokers, and what the program does: its answers to rebalances, and
+ * subscribe. So the thread that sends a commit holds `joining`. Meanwhile no such answer reaches the main thread, since the
+ * threads of brokers wait for the lock, and no other thread answers or subscribes. Then it lets the main thread do its earlier
+ * work, looks at the state, queues the commit, and lets the main thread take it. The main thread never waits for the lock, nor
+ * for a thread that does.
  */
 #include "consume/consume.h"
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
-enum { JOIN_GROUP = 11, HEARTBEAT = 12, LEAVE_GROUP = 13, SYNC_GROUP = 14, CONSUMER_HEARTBEAT = 68 }; /* Kafka's ApiKeys */
-enum {
-    INTERVAL_US = 1000 * 1000,  /* librdkafka joins once in this time, at most */
-    REACTING_US = 5 * 1000,     /* longest time from what makes it join to the JoinGroup request, if it has not joined lately */
-    ANSWERED_US = 100 * 1000,   /* the same after the answer to a rebalance: it stops and commits partitions first */
-    ASSIGNING_US = 2000 * 1000, /* from JoinGroup's answer to SyncGroup, as the leader assigns the partitions; or to the next attempt */
-};
+enum { STATE_IS_OPTIONAL = 0x02030000 };
+enum { METADATA = 3, OFFSET_COMMIT = 8, OFFSET_FETCH = 9, FIND_COORDINATOR = 10 }; /* Kafka's ApiKeys */
+enum { JOIN_GROUP = 11, HEARTBEAT = 12, LEAVE_GROUP = 13, SYNC_GROUP = 14, CONSUMER_HEARTBEAT = 68 };
+enum { LOOK_US = 100, LONGEST_HOLD_S = 5, DEBUG_LEVEL = 7 };
 
-/* When it has joined, if it joins within this time. */
-static int64_t joining_until(const struct ps_consumer *consumer, int64_t time_us)
+/* ---- the state ---- */
+
+static bool begins_with(const char *text, const char *beginning)
 {
-    int64_t until_us = ps_now_us() + time_us, again_us = atomic_load(&consumer->joined_us) + INTERVAL_US + REACTING_US;
-    return until_us < again_us ? again_us : until_us;
+    return strncmp(text, beginning, strlen(beginning)) == 0;
 }
 
-static void joins_within(struct ps_consumer *consumer, int64_t time_us)
+bool ps_joining_log(struct ps_consumer *consumer, int level, const char *facility, const char *text)
 {
-    int64_t until_us = atomic_load(&consumer->joining_until_us), new_us = joining_until(consumer, time_us);
-    while (until_us < new_us && !atomic_compare_exchange_weak(&consumer->joining_until_us, &until_us, new_us)) {}
+    const char *state = strcmp(facility, "CGRPJOINSTATE") == 0 ? strstr(text, " -> ") : NULL;
+    if (state) {
+        state += strlen(" -> ");
+        bool joins = begins_with(state, "init") || begins_with(state, "wait-join") || begins_with(state, "wait-metadata") ||
+                     begins_with(state, "wait-sync");
+        atomic_store(&consumer->joins, joins);
+        ps_committer_joining_changed(&consumer->async_commits.work);
+    }
+    return consumer->rejoins && level > consumer->log_level;
 }
 
-void ps_joining_answered(struct ps_consumer *consumer)
+bool ps_consumer_joins(const struct ps_consumer *consumer)
 {
-    joins_within(consumer, ANSWERED_US);
+    /* M:joining_holds_commits */
+    return atomic_load(&consumer->counts.assigned) > 0 && atomic_load(&consumer->joins);
 }
+
+/* ---- the lock ---- */
+
+void ps_joining_lock(struct ps_consumer *consumer)
+{
+    pthread_mutex_lock(&consumer->joining);
+}
+
+void ps_joining_unlock(struct ps_consumer *consumer)
+{
+    pthread_mutex_unlock(&consumer->joining);
+}
+
+/* Returns when the main thread has done all that was in its queue. */
+static void await_main_thread(struct ps_consumer *consumer)
+{
+    rd_kafka_topic_partition_list_t *topics = NULL;
+    if (!rd_kafka_subscription(consumer->client.rk, &topics)) rd_kafka_topic_partition_list_destroy(topics);
+}
+
+bool ps_joining_commit(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list, rd_kafka_queue_t *answers,
+                       rd_kafka_resp_err_t *err)
+{
+    if (consumer->rejoins) {
+        ps_joining_lock(consumer);
+        await_main_thread(consumer);
+    }
+    bool joins = ps_consumer_joins(consumer);
+    /* M:sync_commit_reported_once */
+    if (!joins) *err = rd_kafka_commit_queue(consumer->client.rk, list, answers, ps_commit_cb, NULL);
+    if (consumer->rejoins) {
+        if (!joins) await_main_thread(consumer);
+        ps_joining_unlock(consumer);
+    }
+    return !joins;
+}
+
+/* Of a broker's thread. It goes on after some seconds in any case: librdkafka must not stand still for what nobody has thought
+ * of. */
+static void await_commit(struct ps_consumer *consumer)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += LONGEST_HOLD_S;
+    if (pthread_mutex_timedlock(&consumer->joining, &until) == 0) pthread_mutex_unlock(&consumer->joining);
+}
+
+/* ---- interceptors, on librdkafka's broker threads ---- */
 
 static bool is_about_the_group(int16_t api_key)
 {
-    return api_key == JOIN_GROUP || api_key == SYNC_GROUP || api_key == LEAVE_GROUP || api_key == HEARTBEAT;
+    return api_key == METADATA || (api_key >= OFFSET_COMMIT && api_key <= SYNC_GROUP);
 }
 
 static rd_kafka_resp_err_t request_sent_cb(rd_kafka_t *rk, int socket, const char *broker_name, int32_t broker_id,
@@ -49,16 +113,13 @@ static rd_kafka_resp_err_t request_sent_cb(rd_kafka_t *rk, int socket, const cha
     (void)rk, (void)socket, (void)broker_name, (void)broker_id, (void)api_version, (void)correlation_id, (void)size;
     if (!consumer->rejoins) return RD_KAFKA_RESP_ERR_NO_ERROR;
     if (api_key == JOIN_GROUP) atomic_store(&consumer->joined_us, ps_now_us());
-    if (api_key == JOIN_GROUP || api_key == SYNC_GROUP) atomic_store(&consumer->joining_until_us, PS_FOREVER);
-    if (api_key == LEAVE_GROUP) atomic_store(&consumer->joining_until_us, 0);
-    if (is_about_the_group(api_key)) ps_committer_joining_changed(&consumer->async_commits.work);
+    if (api_key == JOIN_GROUP) atomic_fetch_add(&consumer->joins_sent, 1);
+    if (api_key == SYNC_GROUP) atomic_fetch_add(&consumer->syncs_sent, 1);
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-/*
- * Also called for a request that fails, or has no answer in time. A heartbeat's answer says whether the member has to join again. So
- * may SyncGroup's, and a JoinGroup that has failed is sent again.
- */
+/* Called before the main thread gets the answer, also for a request that fails, or has no answer in time. If librdkafka is
+ * destroyed, the main thread itself calls it. */
 static rd_kafka_resp_err_t answered_cb(rd_kafka_t *rk, int socket, const char *broker_name, int32_t broker_id,
                                        int16_t api_key, int16_t api_version, int32_t correlation_id, size_t size,
                                        int64_t round_trip_us, rd_kafka_resp_err_t err, void *arg)
@@ -71,10 +132,10 @@ static rd_kafka_resp_err_t answered_cb(rd_kafka_t *rk, int socket, const char *b
     if (api_key == LEAVE_GROUP || (api_key == CONSUMER_HEARTBEAT && atomic_load(&consumer->leaving)))
         atomic_store(&consumer->left_group, !err);
     if (!consumer->rejoins) return RD_KAFKA_RESP_ERR_NO_ERROR;
-    int64_t time_us = api_key == JOIN_GROUP && !err ? ASSIGNING_US : REACTING_US;
-    if (api_key == HEARTBEAT) joins_within(consumer, time_us);
-    if (api_key == JOIN_GROUP || api_key == SYNC_GROUP) atomic_store(&consumer->joining_until_us, joining_until(consumer, time_us));
-    if (is_about_the_group(api_key)) ps_committer_joining_changed(&consumer->async_commits.work);
+    if (is_about_the_group(api_key) && err != RD_KAFKA_RESP_ERR__DESTROY) await_commit(consumer);
+    if (api_key == JOIN_GROUP) atomic_fetch_add(&consumer->joins_answered, 1);
+    /* For as long as the closing thread takes to queue its request. The main thread gets this answer afterwards, and drops it. */
+    while (api_key == JOIN_GROUP && atomic_load(&consumer->no_joins)) usleep(LOOK_US);
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
@@ -85,6 +146,19 @@ static rd_kafka_resp_err_t new_cb(rd_kafka_t *rk, const rd_kafka_conf_t *conf, v
     return rd_kafka_interceptor_add_on_response_received(rk, "penstock.joining", answered_cb, consumer);
 }
 
+/* The lines of `debug`; what the program has not asked for is not logged. */
+static void report_states(struct ps_consumer *consumer, rd_kafka_conf_t *conf)
+{
+    char debug[512] = "", level[16] = "", both[600];
+    size_t debug_size = sizeof(debug), level_size = sizeof(level);
+    rd_kafka_conf_get(conf, "debug", debug, &debug_size);
+    rd_kafka_conf_get(conf, "log_level", level, &level_size);
+    int wanted = *debug ? DEBUG_LEVEL : atoi(level);
+    consumer->log_level = *debug || wanted < DEBUG_LEVEL ? wanted : DEBUG_LEVEL - 1; /* without `debug` there are no debug lines */
+    snprintf(both, sizeof(both), "%s%scgrp", debug, *debug ? "," : "");
+    rd_kafka_conf_set(conf, "debug", both, NULL, 0);
+}
+
 bool ps_joining_watch(struct ps_consumer *consumer, rd_kafka_conf_t *conf)
 {
     char strategies[512] = "";
@@ -92,13 +166,23 @@ bool ps_joining_watch(struct ps_consumer *consumer, rd_kafka_conf_t *conf)
     if (!consumer->settings.grouped || rd_kafka_conf_interceptor_add_on_new(conf, "penstock.joining", new_cb, consumer)) return false;
     rd_kafka_conf_get(conf, "partition.assignment.strategy", strategies, &size);
     consumer->rejoins = strstr(strategies, "cooperative") != NULL;
+    if (consumer->rejoins) report_states(consumer, conf);
     return true;
 }
 
-bool ps_consumer_joins(const struct ps_consumer *consumer)
+/* ---- what depends on it ---- */
+
+/*
+ * cooperative-sticky begins to keep a state with the first answer to SyncGroup. Before 2.3.0, librdkafka aborts the process (an
+ * assertion, #4381) when it is destroyed after an answer to JoinGroup, and without this state. Brokers answer the first request only
+ * with the member's id, so while the next one is on its way, the member has not joined.
+ */
+bool ps_joining_aborts(const struct ps_consumer *consumer)
 {
-    /* M:joining_holds_commits */
-    return atomic_load(&consumer->counts.assigned) > 0 && ps_now_us() < atomic_load(&consumer->joining_until_us);
+    int answered = atomic_load(&consumer->joins_answered);
+    if (!consumer->rejoins || rd_kafka_version() >= STATE_IS_OPTIONAL || consumer->assigned_once || answered == 0) return false;
+    bool on_its_way = atomic_load(&consumer->joins_sent) > answered;
+    return !on_its_way || answered > 1 || atomic_load(&consumer->syncs_sent) > 0;
 }
 
 bool ps_commit_refused(const struct ps_consumer *consumer, rd_kafka_resp_err_t err, int64_t sent_us)

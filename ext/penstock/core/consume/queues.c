@@ -6,9 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* rd_kafka_consume_batch_queue skips messages before 2.13.2 (#4208, #4844). */
 enum { BATCHES_ARE_SAFE = 0x020d0200 };
+
+enum { NS_PER_S = 1000000000, LONGEST_LOOK_NS = 10000000 };
 
 /* ---- callbacks ---- */
 
@@ -95,8 +98,9 @@ void ps_consumer_add_assigned(struct ps_consumer *consumer, const rd_kafka_topic
 {
     for (int i = 0; partitions && i < partitions->cnt; i++) {
         const rd_kafka_topic_partition_t *place = &partitions->elems[i];
-        if (!rd_kafka_topic_partition_list_find(consumer->assigned, place->topic, place->partition))
-            rd_kafka_topic_partition_list_add(consumer->assigned, place->topic, place->partition);
+        rd_kafka_topic_partition_t *to = rd_kafka_topic_partition_list_find(consumer->assigned, place->topic, place->partition);
+        if (!to) to = rd_kafka_topic_partition_list_add(consumer->assigned, place->topic, place->partition);
+        to->offset = place->offset;
     }
     atomic_store(&consumer->counts.assigned, (uint32_t)consumer->assigned->cnt);
     forward_to_data(consumer, consumer->assigned);
@@ -374,6 +378,31 @@ void ps_consumer_drop_taken(struct ps_consumer *consumer)
         rd_kafka_message_destroy(message);
     }
     consumer->taken_count = 0;
+}
+
+bool ps_consumer_rebalances(const struct ps_consumer *consumer)
+{
+    return consumer->answering || consumer->held || rd_kafka_queue_length(consumer->control) > 0;
+}
+
+/* librdkafka passes the markers of transactions on to no program, but counts them. Where it has come to only counts if the program
+ * has got all before it. */
+int64_t ps_consumer_passed(struct ps_consumer *consumer, const char *topic, int32_t partition)
+{
+    int64_t passed = RD_KAFKA_OFFSET_INVALID;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    if ((until.tv_nsec += LONGEST_LOOK_NS) >= NS_PER_S) until = (struct timespec){ until.tv_sec + 1, until.tv_nsec - NS_PER_S };
+    if (pthread_mutex_timedlock(&consumer->taking, &until)) return passed; /* a thread takes messages for long, or it seeks */
+    bool all = rd_kafka_topic_partition_list_find(consumer->assigned, topic, partition) && !consumer->taken_count;
+    if (all && !consumer->aside_count) {
+        rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
+        rd_kafka_topic_partition_list_add(list, topic, partition);
+        if (!rd_kafka_position(consumer->client.rk, list)) passed = list->elems[0].offset;
+        rd_kafka_topic_partition_list_destroy(list);
+    }
+    pthread_mutex_unlock(&consumer->taking);
+    return passed;
 }
 
 /* The one place that knows of every queue and of what is kept beside them. */

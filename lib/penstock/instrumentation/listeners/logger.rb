@@ -78,6 +78,9 @@ module Penstock
       def on_rebalance_held_back(event) = line(:warn, event, partitions: partitions_of(event))
 
       # Called by the monitor.
+      def on_partition_reset(event) = line(:warn, event, **event.payload.slice(:topic, :partition, :position, :offset))
+
+      # Called by the monitor.
       def on_partition_stuck(event) = line(:warn, event, **event.payload.slice(:topic, :partition))
 
       # Called by the monitor.

@@ -90,6 +90,8 @@ module Penstock
       end
       alias call_seek_back call_seek
 
+      def call_restart(_places) = []
+
       def call_rewind(places, epoch, timeout)
         held = places.select { |place| @assigned.key?(place.first(2)) && @ledger.holds(*place.first(3), epoch) }
         call_seek(held, timeout)
@@ -102,6 +104,8 @@ module Penstock
       def call_open_before(_places) = nil
 
       def call_position(topic, partition) = open && @ledger.position(topic, partition)
+      # All offsets have a message.
+      def call_passed(_topic, _partition) = nil
       def call_reached(topic, partition) = call_position(topic, partition) || @assigned[[topic, partition]]
 
       def call_pause(places)
@@ -145,6 +149,9 @@ module Penstock
         change&.call
         !change.nil?
       end
+
+      # Of {Consumer#assign}.
+      def call_settle = (nil while call_answer)
 
       # Of an application.
       def call_decode_with(deserializer) = @deserializer = deserializer

@@ -5,6 +5,7 @@ require_relative "consumer/batch"
 require_relative "consumer/close_report"
 require_relative "consumer/closing"
 require_relative "consumer/commits"
+require_relative "consumer/each"
 require_relative "consumer/fetch_limits"
 require_relative "consumer/keep_alive"
 require_relative "consumer/config"
@@ -72,6 +73,7 @@ module Penstock
     include AsJson
     include ConsumerClosing
     include ConsumerCommits
+    include ConsumerEach
     include ConsumerPlaces
     include ConsumerPublishing
     include ConsumerRewinding
@@ -311,25 +313,13 @@ module Penstock
     #   @yieldparam message [Message]
     #   @return [self, Enumerator] self when the consumer is closed; an Enumerator without a block
     #   @raise [ConsumeError, ForkedError, ArgumentError] see {#poll}; call it again to continue with the next message
-    def each(*more, timeout: 1, **wrong)
+    def each(*more, timeout: 1, **wrong, &block)
       Keywords.check("each(timeout: 1) { |message| ... }", TIMEOUT, more, wrong)
-      return to_enum(:each, timeout:) unless block_given?
+      return to_enum(:each, timeout:) unless block
 
       return self if %i[closing closed].include?(state) # in a fork child the poll raises
 
-      inside = false
-      until (message = poll_unless_closed(timeout)).nil? && closed?
-        next unless message
-
-        inside = true
-        yield message
-        inside = false
-      end
-      self
-    ensure # also left by throw and break
-      if inside then call_leave
-      elsif $! then call_not_received # M:each_keeps_its_message
-      end
+      each_message(timeout, &block)
     end
 
     # Says that a message, or each message of a batch, is processed, as are the earlier ones of its partition. (More exactly:
@@ -337,12 +327,12 @@ module Penstock
     # the periodic one (`auto.commit.interval.ms`). Only needed where {ConsumerConfig#mark} is `:manual`, or where one thread
     # polls and another processes. Never blocks.
     #
-    # A message can be marked if and only if it does not come again. So false means that somebody reads it again, and true that nobody
-    # does.
+    # A message can be marked if and only if it does not come again. So false means that somebody reads it again.
     #
     # @param what [Message, Batch]
-    # @return [Boolean] false: the partition was taken away after the message was polled, so another member reads it again; or this
-    #   consumer does, after a {#rewind} or {#seek}. For a batch: this is so for one of its partitions or more; the others are marked
+    # @return [Boolean] false: the partition was taken away after the message was polled, so another member reads it again;
+    #   or this consumer does, after a {#rewind} or {#seek}. For a batch: this is so for one of its partitions or more; the
+    #   others are marked
     # @raise [ConsumerClosedError] when the consumer is closed
     # @raise [ForkedError] when the parent process used the consumer before the fork
     # @raise [TypeError] when it is something else
@@ -405,13 +395,14 @@ module Penstock
     # @overload commit(what = nil, async: false, timeout: 30)
     #   @param what [Message, Batch, Hash{String, Symbol => Hash{Integer => Integer, Offset}}, nil] a message or batch: marks it
     #     ({#mark}), then commits what is processed, of all partitions. So never behind a message on which another thread works.
-    #     A Hash, in braces: the next offset to read, by topic and partition, or an {Offset} with it and a text of your own, even if
-    #     that is lower. nil: everything that was polled so far from the assigned partitions, by any thread; if
+    #     A Hash, in braces: the next offset to read, by topic and partition, or an {Offset} with it and a text of your
+    #     own, even if that is lower. nil: everything that was polled so far from the assigned partitions, by any thread; if
     #     {ConsumerConfig#mark} is `:manual`, everything that was marked
     #   @param async [Boolean]
     #   @param timeout [Numeric, nil] seconds to wait for the answer; more than an hour must be a Float; nil: no limit
     #   @return [Boolean] false: the partition, or the membership in the group, was lost, so other members read the messages
-    #     again; or they come again after a rewind. Nothing was committed. If only some partitions of a batch were lost, the messages of the others are marked, and
+    #     again; or they come again after a rewind. Nothing was committed. If only some partitions of a batch were lost,
+    #     the messages of the others are marked, and
     #     the next commit includes them. With `async`, a loss that only the broker knows is logged
     #   @raise [CommitError] when the offsets were not committed for another reason
     #   @raise [ConsumeTimeoutError] when the answer did not come in time; the offsets may still be committed
@@ -735,15 +726,6 @@ module Penstock
 
     # Whether the group assigns its partitions, and not the program.
     attr_reader :group_assigns
-
-    # For polled.c: when it returns, Ruby handles interrupts.
-    def nothing = nil
-
-    def poll_unless_closed(timeout)
-      call_poll(timeout)
-    rescue ConsumerClosedError
-      nil
-    end
 
     def need_group(method)
       config.group? or raise ErrorFactory.build(ConfigurationInvalidError, "#{method} requires config.kafka[\"group.id\"]")

@@ -43,7 +43,7 @@ class LastingErrorsTest < ConsumerTestCase
   def assert_names_group_error(&call)
     error = assert_raises(Penstock::ConsumeTimeoutError, &call)
     assert_equal [:timed_out, "billing"], [error.code, error.group]
-    assert_match(/as the group does not let the consumer join \(FindCoordinator .*Group authorization failed\)/, error.message)
+    assert_match(/as the consumer cannot use its group \(FindCoordinator .*Group authorization failed\)/, error.message)
     assert_match(/Grant this client the right to use the group/, error.message)
     refute_match(/brokers are up/, error.message)
   end
@@ -95,6 +95,25 @@ class LastingErrorsTest < ConsumerTestCase
       nil # until it has joined
     end
     assert_nil one.membership.error
+  end
+
+  # Its coordinator has moved, and the search for the new one fails for a while.
+  slow def test_a_member_that_goes_on_after_an_error_of_its_group_stays_one
+    own = own_cluster
+    own.create_topic("orders", partitions: 1)
+    one = consumer(servers: own.bootstrap_servers, "group.id": "billing", log_level: 0, "heartbeat.interval.ms": 50) do |config|
+      config.logger = Logger.new(nil)
+    end
+    one.subscribe("orders")
+    eventually { one.poll(timeout: 0.1) || one.membership.state == :stable }
+    own.inject_errors(:find_coordinator, *[DENIED] * 1_000)
+    own.inject_errors(:heartbeat, :not_coordinator)
+    assert_equal DENIED, error_of_poll(one).code
+    assert_equal [:stable, nil], one.membership.to_h.values_at(:state, :error)
+    own.clear_errors(:find_coordinator)
+    assert one.commit({ "orders" => { 0 => 0 } })
+    assert_nil one.poll(timeout: 0)
+    assert_equal [:stable, nil], one.membership.to_h.values_at(:state, :error)
   end
 
   # librdkafka says nothing of them.

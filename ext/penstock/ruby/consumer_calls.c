@@ -96,19 +96,19 @@ static bool await_answer(const struct asking *asking)
     }
 }
 
-/* The coordinator is perhaps not asked at all while the group does not let the consumer join. The reason is more useful than the
- * addresses of brokers. Returns if there is none. */
+/* The coordinator is perhaps not asked at all while the group rejects the consumer. The reason is more useful than the addresses of
+ * brokers. Returns if there is none. */
 static void raise_group_error(const struct asking *asking, struct penstock_error_context *context)
 {
     struct ps_problem problem;
     struct ps_consumer *consumer = asking->consumer;
-    if (!ps_lasting_read(&consumer->group_error, &problem)) return;
+    bool member = atomic_load(&consumer->subscribed) && !ps_consumer_wants_to_join(consumer);
+    if (member || !ps_lasting_read(&consumer->group_error, &problem)) return;
     size_t size = strlen(problem.text);
     if (size > 0 && problem.text[size - 1] == '.') problem.text[size - 1] = '\0';
     context->group = penstock_consumer_group(consumer);
     context->reason = problem.err;
-    penstock_raise(penstock_consume_timeout_error, context, "%s, as the group does not let the consumer join (%s)", asking->what,
-                   problem.text);
+    penstock_raise(penstock_consume_timeout_error, context, "%s, as the consumer cannot use its group (%s)", asking->what, problem.text);
 }
 
 static VALUE ask_body(VALUE arg)

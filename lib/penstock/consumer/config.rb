@@ -27,7 +27,8 @@ module Penstock
     LONGEST_POLL_DEFAULT = 300_000
     RESET = "auto.offset.reset"
     RESETS = { beginning: "earliest", end: "latest" }.freeze
-    private_constant :WITHOUT_GROUP, :LARGEST_MESSAGE, :LARGEST_FETCH, :STORE, :LONGEST_POLL, :LONGEST_POLL_DEFAULT, :RESET, :RESETS
+    private_constant :WITHOUT_GROUP, :LARGEST_MESSAGE, :LARGEST_FETCH, :STORE, :LONGEST_POLL, :LONGEST_POLL_DEFAULT,
+                     :RESET, :RESETS
 
     # ---- Identity and connection ----
 

@@ -360,7 +360,7 @@ struct ps_consumer {
     bool lost;                 /* its partitions were already taken away */
     bool listening;            /* a thread calls the listener for it, and answers it then */
     bool held_back;            /* it has waited for work */
-    bool member;               /* the group has assigned partitions, perhaps none, and not removed the consumer since */
+    _Atomic bool member;       /* the group has assigned partitions, perhaps none, and not removed the consumer since */
     _Atomic int64_t hold_until_us; /* a revocation is held back until then, at most, for work, or for its turn; 0: none is */
     _Atomic bool hold_ended;   /* the program has no more work of its partitions */
     bool prepared;             /* the listener was called for it, if there is one, and what its answer needs was asked for */
@@ -423,6 +423,8 @@ void ps_consumer_add_problem(struct ps_consumer *consumer, const struct ps_probl
 void ps_consumer_add_message_problem(struct ps_consumer *consumer, const rd_kafka_message_t *message); /* what `taken` has */
 struct ps_problem *ps_consumer_take_problem(struct ps_consumer *consumer); /* NULL: there is none; the caller frees it */
 struct ps_problem *ps_consumer_take_due_problem(struct ps_consumer *consumer); /* the same, or one that lasts and is raised again */
+bool ps_consumer_wants_to_join(const struct ps_consumer *consumer); /* it has subscribed, and is no member yet, or no longer */
+void ps_consumer_group_answers(struct ps_consumer *consumer); /* a commit, or a question for committed offsets, has succeeded */
 int64_t ps_consumer_problem_due_us(const struct ps_consumer *consumer); /* any thread: when that is; PS_FOREVER: never */
 void ps_consumer_drop_problems(struct ps_consumer *consumer);             /* logs them */
 /* Called by librdkafka in ps_consumer_take_messages, for an error that is no message. */

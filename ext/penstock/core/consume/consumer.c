@@ -517,6 +517,7 @@ void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t
         note_and_log_only(consumer, place->err, text);
         err = place->err;
     }
+    if (!err) ps_consumer_group_answers(consumer);
     ps_increase(err ? &consumer->counts.failed_commits : &consumer->counts.commits, 1);
     ps_news_add(&consumer->news, PS_NEWS_COMMIT, RD_KAFKA_RESP_ERR_NO_ERROR, false, offsets, NULL);
     ps_bell_ring(&consumer->bell);
@@ -656,8 +657,8 @@ void ps_consumer_membership(struct ps_membership *membership)
     membership->generation = -1;
     pthread_mutex_lock(&consumer->taking);
     bool member = consumer->member && !rd_kafka_assignment_lost(rk); /* perhaps no thread has met the event yet */
-    membership->failed = ps_lasting_read(&consumer->group_error, &membership->problem);
-    membership->state = consumer->answering ? "rebalancing" : member && !membership->failed ? "stable" : "joining";
+    membership->failed = !member && ps_lasting_read(&consumer->group_error, &membership->problem);
+    membership->state = consumer->answering ? "rebalancing" : member ? "stable" : "joining";
     pthread_mutex_unlock(&consumer->taking);
     rd_kafka_consumer_group_metadata_t *metadata = rd_kafka_consumer_group_metadata(rk);
     if (metadata) {

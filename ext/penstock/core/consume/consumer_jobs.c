@@ -720,8 +720,14 @@ static void job_run(struct ps_job *job)
     case PS_CONSUMER_ASSIGN: query->err = consumer_assign(query); break;
     case PS_CONSUMER_ASSIGNMENT: query->err = rd_kafka_assignment(rk, &query->list); break;
     case PS_CONSUMER_COMMIT:
-    case PS_CONSUMER_COMMIT_PROCESSED: query->err = consumer_commit(query); break;
+    case PS_CONSUMER_COMMIT_PROCESSED:
+        query->err = consumer_commit(query);
+        if (!query->err) ps_consumer_group_answers(query->consumer);
+        break;
     case PS_CONSUMER_COMMITTED:
+        query->err = ask_repeatedly(query);
+        if (!query->err) ps_consumer_group_answers(query->consumer);
+        break;
     case PS_CONSUMER_OFFSETS:
     case PS_CONSUMER_PARTITIONS: query->err = ask_repeatedly(query); break;
     case PS_CONSUMER_SEEK:

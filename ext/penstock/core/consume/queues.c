@@ -234,11 +234,23 @@ enum { FAILED_SYNCS = 3 };
 static void note_failed_syncs(struct ps_consumer *consumer)
 {
     static const char *const text = "SyncGroup failed repeatedly, for a reason that librdkafka does not report";
-    if (atomic_load(&consumer->syncs) < FAILED_SYNCS || !atomic_load(&consumer->subscribed)) return;
+    if (atomic_load(&consumer->syncs) < FAILED_SYNCS || !ps_consumer_wants_to_join(consumer)) return;
     atomic_store(&consumer->syncs, 0);
     struct ps_problem problem = ps_consumer_problem(consumer, RD_KAFKA_RESP_ERR_UNKNOWN, text, NULL);
     problem.group = true;
     if (ps_lasting_note(&consumer->group_error, &problem)) ps_consumer_add_problem(consumer, &problem);
+}
+
+bool ps_consumer_wants_to_join(const struct ps_consumer *consumer)
+{
+    return atomic_load(&consumer->subscribed) && !atomic_load(&consumer->member);
+}
+
+/* A member may have got an error when it looked for its coordinator, and goes on. What lets a consumer commit may still not let it
+ * join. */
+void ps_consumer_group_answers(struct ps_consumer *consumer)
+{
+    if (!ps_consumer_wants_to_join(consumer)) ps_lasting_end(&consumer->group_error);
 }
 
 struct ps_problem *ps_consumer_take_due_problem(struct ps_consumer *consumer)
@@ -246,13 +258,13 @@ struct ps_problem *ps_consumer_take_due_problem(struct ps_consumer *consumer)
     struct ps_problem *due = NULL;
     if (!consumer->answering) note_failed_syncs(consumer);
     if (consumer->problems) return ps_consumer_take_problem(consumer);
-    if (atomic_load(&consumer->subscribed)) due = ps_lasting_take_due(&consumer->group_error);
+    if (ps_consumer_wants_to_join(consumer)) due = ps_lasting_take_due(&consumer->group_error);
     return due ? due : ps_lasting_take_due(&consumer->size_error);
 }
 
 int64_t ps_consumer_problem_due_us(const struct ps_consumer *consumer)
 {
-    int64_t group_us = atomic_load(&consumer->subscribed) ? atomic_load(&consumer->group_error.due_us) : PS_FOREVER;
+    int64_t group_us = ps_consumer_wants_to_join(consumer) ? atomic_load(&consumer->group_error.due_us) : PS_FOREVER;
     int64_t size_us = atomic_load(&consumer->size_error.due_us);
     return group_us < size_us ? group_us : size_us;
 }

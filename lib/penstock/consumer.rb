@@ -273,7 +273,7 @@ module Penstock
     #   expected.
     #
     #   Blocks: this thread, until there is a message or the time is up, without the GVL. `Thread#raise`, `Timeout` and
-    #   Ctrl-C interrupt it at once.
+    #   Ctrl-C interrupt it at once. If messages were taken before, the next poll of the thread or fiber returns them.
     #   @param timeout [Numeric, nil] seconds to wait; more than an hour must be a Float; 0: does not wait; nil: no limit
     #   @return [Message, nil] nil: no message in time, or another thread closed the consumer during the wait
     #   @raise [ConsumeError] see {Consumer}
@@ -307,17 +307,21 @@ module Penstock
       Keywords.check("each(timeout: 1) { |message| ... }", TIMEOUT, more, wrong)
       return to_enum(:each, timeout:) unless block_given?
 
-      Thread.current[GAVE_UP] = nil
       return self if %i[closing closed].include?(state) # in a fork child the poll raises
 
-      loop do
-        if (message = poll_unless_closed(timeout)) then yield message
-        elsif closed? then break self
-        end
+      inside = false
+      until (message = poll_unless_closed(timeout)).nil? && closed?
+        next unless message
+
+        inside = true
+        yield message
+        inside = false
       end
-    rescue Exception # rubocop:disable Lint/RescueException -- the message is not processed, and close must know it
-      Thread.current[GAVE_UP] = self
-      raise
+      self
+    ensure # also left by throw and break
+      if inside then call_leave
+      elsif $! then call_not_received # M:each_keeps_its_message
+      end
     end
 
     # Says that a message, or each message of a batch, is processed, as are the earlier ones of its partition. (More exactly:
@@ -325,9 +329,12 @@ module Penstock
     # the periodic one (`auto.commit.interval.ms`). Only needed where {ConsumerConfig#mark} is `:manual`, or where one thread
     # polls and another processes. Never blocks.
     #
+    # A message can be marked if and only if it does not come again. So false means that somebody reads it again, and true that nobody
+    # does.
+    #
     # @param what [Message, Batch]
-    # @return [Boolean] false: the partition was taken away after the message was polled, so another member reads the message
-    #   again. For a batch: this is so for one of its partitions or more; the others are marked
+    # @return [Boolean] false: the partition was taken away after the message was polled, so another member reads it again; or this
+    #   consumer does, after a {#rewind} or {#seek}. For a batch: this is so for one of its partitions or more; the others are marked
     # @raise [ConsumerClosedError] when the consumer is closed
     # @raise [ForkedError] when the parent process used the consumer before the fork
     # @raise [TypeError] when it is something else
@@ -384,15 +391,19 @@ module Penstock
     # goes with the next one, only the latest offset of each partition. What waits is sent before partitions are taken away, and
     # when the consumer closes.
     #
+    # Commits take turns. What is processed is read when the turn has come, so no committed offset falls, however many threads
+    # commit.
+    #
     # @overload commit(what = nil, async: false, timeout: 30)
     #   @param what [Message, Batch, Hash{String, Symbol => Hash{Integer => Integer, Offset}}, nil] a message or batch: marks it
-    #     ({#mark}), and commits it and all earlier messages of its partitions. A Hash, in braces: the next offset to read, by
-    #     topic and partition, or an {Offset} with it and a text of your own. nil: everything that was polled so far from
-    #     the assigned partitions, by any thread; if {ConsumerConfig#mark} is `:manual`, everything that was marked
+    #     ({#mark}), then commits what is processed, of all partitions. So never behind a message on which another thread works.
+    #     A Hash, in braces: the next offset to read, by topic and partition, or an {Offset} with it and a text of your own, even if
+    #     that is lower. nil: everything that was polled so far from the assigned partitions, by any thread; if
+    #     {ConsumerConfig#mark} is `:manual`, everything that was marked
     #   @param async [Boolean]
     #   @param timeout [Numeric, nil] seconds to wait for the answer; more than an hour must be a Float; nil: no limit
     #   @return [Boolean] false: the partition, or the membership in the group, was lost, so other members read the messages
-    #     again; nothing was committed. If only some partitions of a batch were lost, the messages of the others are marked, and
+    #     again; or they come again after a rewind. Nothing was committed. If only some partitions of a batch were lost, the messages of the others are marked, and
     #     the next commit includes them. With `async`, a loss that only the broker knows is logged
     #   @raise [CommitError] when the offsets were not committed for another reason
     #   @raise [ConsumeTimeoutError] when the answer did not come in time; the offsets may still be committed
@@ -405,13 +416,11 @@ module Penstock
       offsets = "{ \"topic\" => { 0 => 5 } }" if wrong.keys.first.is_a?(String)
       Keywords.check("commit(#{offsets || "message"}, async: false, timeout: 30)", %i[async timeout], more, wrong)
       need_group("commit")
-      offsets, epoch = to_commit(what)
-      return false if offsets.nil?
-      return true if offsets.empty?
-      return call_commit_async(offsets, epoch) if async
+      return commit_places(places(what, nil), async, timeout) if what.is_a?(Hash)
+      return commit_marked(what, async, timeout) if what
 
-      @notifier.committing(offsets) { commit_now(offsets, timeout, epoch) }
-      true
+      call_mark_all unless config.mark == :manual
+      commit_processed(nil, async, timeout)
     rescue CommitError => e
       LOST.include?(e.code) ? false : raise
     end
@@ -542,7 +551,7 @@ module Penstock
     end
 
     # Continues reading assigned partitions at other offsets. Earlier fetched messages of these partitions are not polled any
-    # more.
+    # more. Messages that were polled and do not come again can still be marked, and hold back commits until then.
     #
     #     consumer.seek("orders", 0, 5)
     #     consumer.seek("orders" => { 0 => :beginning, 1 => Time.now - 3600 })
@@ -671,9 +680,9 @@ module Penstock
     # Wakes every polling thread, commits what is processed, leaves the group and releases all resources. Polled messages stay
     # valid.
     #
-    # What the calling thread or fiber polled last counts as processed, as if it polled again. It does not count while an
-    # exception is raised or rescued (for example in an `ensure`), after one has ended {#each}, or in a signal trap. What other
-    # threads polled last does not count.
+    # What the calling thread or fiber polled last counts as processed, as if it polled again. It does not count if an exception
+    # was raised in the thread since, also if it was rescued; if the block of {#each} was left by `break` or `throw`; or in a
+    # signal trap. What other threads polled last does not count.
     #
     # If the offsets cannot be committed, that is logged, and other members read those messages again. Later calls do nothing. If
     # several threads close at once, one closes and all wait. In a fork child it does nothing.
@@ -718,6 +727,9 @@ module Penstock
 
     # Whether the group assigns its partitions, and not the program.
     attr_reader :group_assigns
+
+    # For polled.c: when it returns, Ruby handles interrupts.
+    def nothing = nil
 
     def poll_unless_closed(timeout)
       call_poll(timeout)

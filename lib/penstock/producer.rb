@@ -48,8 +48,9 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
   # - `key` (String): also decides the partition, according to the `partitioner` setting
   # - `partition` (Integer): the partition. -1 or absent: the partitioner decides
   # - `partition_key` (String): decides the partition in place of `key`
-  # - `timestamp`: Time, ActiveSupport::TimeWithZone, or Integer of ms since the epoch. Absent or 0: now
-  # - `headers` (Hash): names are Strings or Symbols, values Strings or Arrays of Strings. A Symbol is sent as its name
+  # - `timestamp`: Time, ActiveSupport::TimeWithZone, or Integer of ms since the epoch, more than 0. Absent or nil: now
+  # - `headers` (Hash): names are Strings of UTF-8 or Symbols, values Strings, nil (null) or Arrays of these. A Symbol is sent
+  #   as its name
   # - `label` (any object): returned in the handle and the report, not sent
   #
   # The bytes of Strings are sent unchanged, whatever their encoding. They are copied before the call returns.
@@ -323,8 +324,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # "message.purged".
     #
     # A transaction may last for `transaction.timeout.ms` (default: 165 seconds). Then the cluster aborts it and fences the
-    # producer. The cluster reports the same when another producer takes over, so that the two cases cannot be
-    # distinguished: make a new producer.
+    # producer: make a new one.
     #
     # Inside the block, do not wait for another thread or fiber that sends through the same producer: it waits for the end
     # of the block.
@@ -361,8 +361,12 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     #   resume it; nothing was begun
     # @raise [SignalTrapError] when called in a signal trap; nothing was begun
     # @raise [TransactionError] when the cluster rejects a command, or cannot be reached in time (code :timed_out). Readers
-    #   of committed messages see nothing of the transaction, except when {Error#retriable?}, or when librdkafka has hung in
-    #   a commit (code :timed_out, see the message): then the outcome of the commit is unknown.
+    #   of committed messages see nothing of the transaction. If the commit failed because of a message, the error names its
+    #   topic, and the `cause` is the error of that message.
+    # @raise [TransactionTimedOutError] when the transaction has lasted longer than `transaction.timeout.ms`
+    # @raise [ProducerFencedError] when another producer has taken over
+    # @raise [TransactionOutcomeUnknownError] when the cluster did not say in time how the commit has ended. With a consumer, call
+    #   again. Without one, read the topic before you send the messages again
     # @raise [ForkedError] when the parent process used the producer before the fork: using its transactional.id here would
     #   fence the parent. Make a producer with an id of its own.
     def transaction(consumer = nil, batch = nil, *more, max: 100, timeout: 1, offset_metadata: nil, **wrong, &block)
@@ -566,6 +570,9 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
 
     # @see RequiresSuper
     def initialized? = !@internals.nil?
+
+    # For {ConnectionPool}: whether it can do nothing more.
+    def broken? = closed? || @internals.fatal?
   end
 
   private_constant :ProducerRegistry, :Resending, :Tombstones, :Serializer

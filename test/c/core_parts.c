@@ -1305,11 +1305,10 @@ static void take_commit_turn(struct ps_consumer *consumer)
 /* As the callbacks of joining.c, and the thread that answers rebalances. */
 static void join_somehow(struct ps_consumer *consumer)
 {
-    bool lost;
     atomic_store(&consumer->counts.assigned, 1);
     atomic_store(&consumer->joining_until_us, random_below(2) ? PS_FOREVER : ps_now_us() + random_below(5000));
     ps_committer_joining_changed(&consumer->async_commits.work);
-    if (random_below(2)) ps_consumer_commit_async(consumer, places_to_commit(), 0, &lost);
+    if (random_below(2)) ps_consumer_commit_async(consumer, random_below(4) ? places_to_commit() : NULL);
     usleep(random_below(2000));
     if (random_below(2)) atomic_store(&consumer->joining_until_us, random_below(2) ? 0 : ps_now_us() + random_below(5000));
     else atomic_store(&consumer->counts.assigned, 0);
@@ -1369,7 +1368,6 @@ static void *commit_and_close(void *unused)
     while (!time_is_up()) {
         struct committing *place = &committing[random_below(COMMITTING)];
         int what = random_below(1000);
-        bool lost;
         if (what < 50) { /* nothing rings the committer but answers and times */
             pthread_rwlock_wrlock(&place->used);
             await_end_of_commits(place->consumer);
@@ -1386,7 +1384,7 @@ static void *commit_and_close(void *unused)
         else if (what < 450) join_somehow(consumer);
         else if (what < 475) revoke_places(consumer);
         else if (what < 550) ps_async_commits_stored(consumer);
-        else rounds += ps_consumer_commit_async(consumer, places_to_commit(), 0, &lost) == 0;
+        else rounds += ps_consumer_commit_async(consumer, random_below(4) ? places_to_commit() : NULL) == 0;
         ps_client_unref(&consumer->client);
         pthread_rwlock_unlock(&place->used);
     }
@@ -1400,8 +1398,7 @@ static void commits_part(void)
         pthread_mutex_init(&committing[i].lock, NULL);
         pthread_rwlock_init(&committing[i].used, NULL);
         committing[i].consumer = new_committing();
-        bool lost;
-        ps_consumer_commit_async(committing[i].consumer, places_to_commit(), 0, &lost);
+        ps_consumer_commit_async(committing[i].consumer, places_to_commit());
     }
     for (int i = 0; i < COMMITTING; i++) await_end_of_commits(committing[i].consumer);
     begin(); /* they know their coordinators */

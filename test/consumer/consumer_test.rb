@@ -262,11 +262,14 @@ class ConsumerTest < ConsumerTestCase
     one.commit({ name => { 0 => 2 } })
     assert_equal({ 0 => 2 }, one.committed(name, [0]))
     assert one.commit(messages[5], async: true)
-    eventually { one.poll(timeout: 0.01) || one.committed(name, 0) == { 0 => 6 } }
+    eventually { one.committed(name, 0) == { 0 => 6 } }
+    one.poll(timeout: 0.01)
     assert_equal 10, one.position(name, 0)
     one.commit
     assert_equal({ 0 => 10 }, one.committed(name, 0))
-    one.commit(messages[6])
+    assert one.commit(messages[6])
+    assert_equal({ 0 => 10 }, one.committed(name, 0))
+    one.commit({ name => { 0 => 7 } })
     assert_operator one.group_metadata.bytesize, :>, 0
     one.close
     assert_equal %w[7 8 9], take(group_consumer("the-group-#{name}").subscribe(name), 3).map(&:payload)

@@ -429,8 +429,9 @@ class ExactlyOnceTest < TransactionTestCase
       commits ? commit_transaction(timeout) : abort_transaction(timeout)
       raise Penstock::TransactionError.new("Nobody knows.", code: :timed_out, retriable: true)
     end
-    error = assert_raises(Penstock::TransactionError) { once(producer, one, max: 2) }
+    error = assert_raises(Penstock::TransactionOutcomeUnknownError) { once(producer, one, max: 2) }
     assert_predicate error, :retriable?
+    assert_match(/unknown \(nobody knows\).*The next call with this consumer finds out/i, error.message)
     one.commit({ name => { 0 => 2 } }) if commits # what a Kafka does in the transaction
     producer.monitor.clear("error.occurred")
     committed_payloads(producer, one, commits ? 2 : 4)

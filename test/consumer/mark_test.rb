@@ -262,13 +262,28 @@ class ConsumerMarkTest < ConsumerTestCase
     assert_equal 3, committed(name)
   end
 
-  def test_a_seek_forgets_what_another_thread_polled
+  def test_what_another_thread_polled_comes_again_after_a_seek
     name = filled(6)
     one = member(name)
     Thread.new { take(one, 4) }.join # the thread never polls again
-    one.seek(name, 0, 2)
-    take(one, 4)
+    one.seek(name, 0, 0)
+    take(one, 6)
     one.poll(timeout: 0)
     assert_committed 6, name
+  end
+
+  def test_what_another_thread_works_on_counts_after_a_seek
+    name = filled(10)
+    one = member(name)
+    early = Thread.new { take(one, 4, batch: 4) }.value
+    one.seek(name, 0, 2)
+    refute one.mark(early.last)
+    one.seek(name, 0, 8)
+    assert_equal 8, take(one, 1, batch: 1).first.offset
+    one.poll(timeout: 5)
+    one.poll(timeout: 0)
+    assert_stays nil, name
+    assert one.mark(early[1])
+    assert_committed 10, name
   end
 end

@@ -83,7 +83,7 @@ class ConsumerMemoryTest < ConsumerTestCase
   RUBY
   private_constant :NO_MEMORY
 
-  # 72 is the size of a range in the ledger (core/consume/ledger.c). If it is another one, nothing fails, and so does the test.
+  # 80 is the size of a range in the ledger (core/consume/ledger.c). If it is another one, nothing fails, and so does the test.
   NO_MEMORY_TO_NOTE = <<~'RUBY'
     require "fiddle"
     fail_next = Fiddle::Function.new(Fiddle.dlopen(nil)["no_zeroed_memory_next"], [Fiddle::TYPE_SIZE_T], Fiddle::TYPE_VOID)
@@ -96,7 +96,7 @@ class ConsumerMemoryTest < ConsumerTestCase
     rescue NoMemoryError
       "none"
     end
-    fail_next.call(72)
+    fail_next.call(80)
     found = Array.new(3) { read.call }
     one.commit
     print [*found, one.committed(topic, 0)[0]].inspect

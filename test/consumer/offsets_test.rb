@@ -378,6 +378,33 @@ class ConsumerOffsetsTest < ConsumerTestCase
     eventually { asker.committed(name, 0) == { 0 => 2 } }
   end
 
+  # One that a broker wants again keeps its turn.
+  def test_a_repeated_commit_does_not_go_back_behind_a_later_one
+    own = own_cluster
+    name = filled(20, on: own)
+    one = group_consumer("group", servers: own.bootstrap_servers, "enable.auto.commit": false).assign(name => { 0 => 0 })
+    early, late = Array.new(2) { take(one, 10, batch: 10) }
+    own.inject_errors(:offset_commit, :rebalance_in_progress)
+    committing = Thread.new { one.commit(early.last) }
+    sleep 0.01 until committing.status == "sleep"
+    assert one.commit(late.last)
+    assert committing.value
+    assert_equal 20, one.committed(name, 0)[0]
+  end
+
+  def test_a_commit_of_a_batch_passes_nothing_on_which_others_work
+    name = topic
+    produce(name, Array.new(20, &:to_s))
+    one = group_consumer("group-#{name}", "enable.auto.commit": false)
+    one.assign(name => { 0 => 0 })
+    early = take(one, 10, batch: 10)
+    late = Thread.new { take(one, 10, batch: 10) }.value
+    assert one.commit(late.last)
+    assert_nil one.committed(name, 0)[0]
+    assert one.commit(early.last)
+    assert_equal 20, one.committed(name, 0)[0]
+  end
+
   # ---- brokers that cannot be reached at first ----
 
   QUESTIONS = {

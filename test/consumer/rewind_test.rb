@@ -152,4 +152,49 @@ class ConsumerRewindTest < ConsumerTestCase
     one = member(topic)
     assert one.rewind(one.poll_batch(timeout: 0))
   end
+
+  # Each batch is polled by a fiber of its own, as by a thread that works on it.
+  def batch_of(consumer, max) = Fiber.new { batch(consumer, max:) }.resume
+
+  def offsets(batch) = batch.map(&:offset)
+
+  def test_a_later_rewind_does_not_concern_what_an_earlier_one_has_let_come_again
+    name = filled(30)
+    one = member(name, "enable.auto.commit": false)
+    one.rewind(batch_of(one, 10))
+    first, second, third = Array.new(3) { batch_of(one, 10) }
+    one.rewind(third)
+    assert_equal [true, true, false], [second, first, third].map { |taken| one.mark(taken) }
+    assert one.commit(first)
+    assert_equal third.first.offset, committed(name)
+  end
+
+  def test_messages_can_be_marked_after_any_number_of_rewinds_of_later_ones
+    name = filled(40)
+    one = member(name, "enable.auto.commit": false)
+    first = batch_of(one, 2)
+    40.times { |i| one.rewind(batch_of(one, 1 + (i % 3))) && batch_of(one, 1) if i < 38 }
+    assert one.mark(first)
+  end
+
+  def test_what_a_seek_skips_of_what_was_to_come_again_can_be_marked
+    name = filled(30)
+    one = member(name, "enable.auto.commit": false)
+    early = batch_of(one, 10)
+    one.rewind(early)
+    assert_equal [0, 1, 2], offsets(batch_of(one, 3))
+    one.seek(name, 0, 6)
+    assert_equal [false, false, true, true, false], [2, 0, 3, 5, 6].map { |i| one.mark(early[i]) }
+  end
+
+  def test_a_seek_to_the_position_invalidates_no_work
+    name = filled(20)
+    one = member(name, "enable.auto.commit": false)
+    work = batch_of(one, 10)
+    one.seek(name, 0, one.position(name, 0))
+    assert one.commit(take(one, 5, batch: 5).last)
+    assert_nil committed(name)
+    assert one.commit(work)
+    assert_equal work.last.offset + 6, committed(name)
+  end
 end

@@ -110,7 +110,7 @@ class ErrorTest < PenstockTest
 
   def test_timeouts_can_be_rescued_together
     including = CLASSES.select { |error| error.include?(Penstock::TimeoutError) }
-    assert_equal %w[AdminTimeoutError ConsumeTimeoutError MessageTimedOutError WaitTimeoutError],
+    assert_equal %w[AdminTimeoutError ConsumeTimeoutError MessageTimedOutError TransactionTimedOutError WaitTimeoutError],
                  including.map { |error| error.name.delete_prefix("Penstock::") }.sort
   end
 
@@ -174,12 +174,22 @@ class ErrorTest < PenstockTest
 
   def test_error_messages_are_utf8_even_if_they_quote_other_encodings
     producer = producer { |config| config.id = "prodücer" }
-    errors = [{ topic: "grüße", payload: "" }, { topic: "a", payload: "", headers: { "ü" => nil } }, {}].map do |message|
+    errors = [{ topic: "grüße", payload: "" }, { topic: "a", payload: "", headers: { "ü" => 1 } }, {}].map do |message|
       assert_raises(Penstock::MessageInvalidError) { producer.produce_async(message) }
     end
     errors << assert_raises(Penstock::ProducerClosedError) { producer.tap(&:close).flush } << timed_out
     assert_equal [[Encoding::UTF_8, true]], errors.map { |error| [error.message.encoding, error.message.valid_encoding?] }.uniq
     %w[grüße ü topic prodücer].zip(errors) { |part, error| assert_includes error.message, part }
+  end
+
+  def test_the_description_of_a_code_is_in_the_message_once
+    cause = [-190, "_UNKNOWN_PARTITION", "Local: Unknown partition"]
+    [cause.last, "Unknown partition", "#{cause.last}: #{cause.last}", "no place: #{cause.last}", "#{cause.last}: no place",
+     "no place (#{cause.last})"].each do |text|
+      message = Internal::ErrorFactory.build_native(Penstock::ConsumeError, text, cause, [], nil, ["t", 1], [false] * 3).message
+      assert_match(/\A(No place: )?Local: Unknown partition \(unknown_partition\) \[topic t, partition 1\]\. /, message)
+      assert_equal 1, message.scan("Unknown partition").size
+    end
   end
 
   def test_a_rejection_by_the_embedded_cluster_has_a_complete_message

@@ -144,6 +144,19 @@ class ListenersLoggerTest < MetricsTestCase
     refute_includes @lines.reject { |severity, _| severity == "DEBUG" }.join, SECRET
   end
 
+  # "?" for each byte would hide which key it was.
+  def test_bytes_that_are_no_text_are_logged_in_hexadecimal_digits
+    one = producer
+    one.monitor.subscribe(listener)
+    ["\x00\xFF\x10".b, [1, 200].pack("Nn"), "grün".b, "", "#{"x" * 199}ü and more"].each do |key|
+      one.produce_sync(topic: "t", payload: "\xFF" * 300, key:)
+    end
+    shown = @lines.filter_map { |severity, line| line[/ key=(.*?) payload=/, 1] if severity == "DEBUG" }
+    assert_equal ["0x00ff10", "0x0000000100c8", '"grün"', '""'], shown.first(4)
+    assert_match(/\A"x{199}.?\.\.\. 10 bytes more"\z/, shown.last)
+    assert_includes @lines.last.last, " payload=\"0x#{"ff" * 200}... 100 bytes more\""
+  end
+
   # behaviour: a bus for all producers, ready-made listeners
   def test_without_log_messages_no_content_is_logged
     one = producer

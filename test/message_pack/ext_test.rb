@@ -119,6 +119,20 @@ class MessagePackExtTest < MessagePackTestCase
     assert_equal 333_333_333, of_time.load(of_time.dump(Time.at(1r / 3))).nsec
   end
 
+  def test_a_time_that_does_not_fit_is_not_packed
+    { 2**63 => false, (2**63) - 1 => true, -(2**63) => true, -(2**63) - 1 => false, 2**64 => false, 10**30 => false }
+      .each do |seconds, fits|
+        time = Time.at(seconds, 5, :nanosecond)
+        if fits
+          assert_equal [seconds, 5], of_time.load(of_time.dump(time)).then { |back| [back.to_i, back.nsec] }
+        else
+          error = assert_raises(RangeError) { of_time.dump(time) }
+          assert_match(/seconds must fit into 64 bits/, error.message)
+          assert_raises(RangeError) { MP::Timestamp.new(seconds, 0).to_msgpack_ext }
+        end
+      end
+  end
+
   def test_the_procs_for_times_are_shareable
     assert([MP::Time::Packer, MP::Time::Unpacker, MP::Time::TimestampUnpacker].all? { |one| Ractor.shareable?(one) })
   end

@@ -48,6 +48,32 @@ class RejectionTest < PenstockTest
     end
   end
 
+  # Before the client gives up: the messages say no more than that they were purged, unless the problem is added.
+  def test_messages_that_are_purged_while_no_connection_works_name_the_problem
+    with_a_port_that_hangs_up do |servers|
+      %i[purge close].each do |how|
+        one = rejected_producer(servers, timeout: 60_000, "security.protocol": "ssl")
+        known = Queue.new
+        one.monitor.subscribe("error.occurred") { |event| known << event if event[:type] == "librdkafka.error" }
+        handle = one.produce_async(topic: "rejected", payload: "x")
+        known.pop
+        how == :close ? one.close(timeout: 0) : one.purge
+        error = assert_raises(Penstock::DeliveryError) { handle.wait }
+        assert_equal :purge_queue, error.code
+        assert_match(/no connection works; last problem: ssl.*may speak another protocol, without TLS.*Send it again/i,
+                     error.message)
+      end
+    end
+  end
+
+  def test_messages_that_are_purged_while_a_connection_works_name_no_problem
+    one = producer("linger.ms": 60_000)
+    one.partition_count(topic = self.topic) # connects
+    handle = one.produce_async(topic:, payload: "x")
+    one.purge
+    refute_match(/last problem|no connection/, assert_raises(Penstock::DeliveryError) { handle.wait }.message)
+  end
+
   # For example a port that takes a TLS handshake for the beginning of a long request. librdkafka waits for an answer for
   # socket.connection.setup.timeout.ms, 30 seconds.
   def with_a_port_that_says_nothing

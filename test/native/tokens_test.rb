@@ -104,6 +104,49 @@ class TokensTest < PenstockTest
     end
   end
 
+  # In seconds, and as a duration.
+  def test_a_token_whose_time_has_passed_says_when_and_which_unit_is_expected
+    [-> { in_an_hour / 1000 }, -> { 3_600_000 }, -> { in_an_hour - (2 * 3_600_000) }].each do |time|
+      expiry = time.call
+      one, log, events = watched(Provider.new do |bearer|
+        bearer.oauthbearer_set_token(token: TOKEN, lifetime_ms: expiry, principal_name: "me")
+      end)
+      one.client.connect
+      text = /the token was not accepted: it expired at #{Time.at(expiry / 1000).utc.strftime("%F %T")} UTC.*in milliseconds/
+      eventually { log.string.lines.grep(text).any? }
+      assert_match(/#{text} since the epoch at #{Regexp.escape(__FILE__)}:\d+/, log.string)
+      assert_kind_of ArgumentError, events.pop[:error]
+      assert_match(/expired.*Check the token, principal and lifetime/, failure(one).message)
+      refute_includes log.string, TOKEN
+      one.close(timeout: 0)
+    end
+  end
+
+  def test_a_token_that_lives_for_ever_is_logged_as_a_warning
+    { in_an_hour => false, in_an_hour * 1000 => true }.each do |lifetime_ms, warned|
+      provider = Provider.new { |bearer| bearer.oauthbearer_set_token(token: TOKEN, lifetime_ms:, principal_name: "me") }
+      one, log, = watched(provider)
+      one.client.connect
+      eventually { log.string.include?("expires after the year 3000") } if warned
+      one.close(timeout: 0)
+      assert_equal warned, log.string.include?("WARN") && log.string.include?("the token expires after the year 3000")
+    end
+  end
+
+  def test_a_lifetime_that_is_no_number_of_milliseconds_is_rejected_with_the_reason
+    { nil => /not NilClass/, Time.now + 3600 => /not Time/, "9" => /not String/, Float::NAN => /not Float/, 2**70 => /64 bits/ }
+      .each do |lifetime_ms, reason|
+        raised = Queue.new
+        connected(Provider.new do |bearer|
+          bearer.oauthbearer_set_token(token: TOKEN, lifetime_ms:, principal_name: "me")
+        rescue ArgumentError => e
+          raised << e
+          raise
+        end)
+        assert_match(/the token was not accepted: lifetime_ms .*#{reason}/, raised.pop.message)
+      end
+  end
+
   slow def test_a_raising_logger_or_listener_does_not_keep_the_failure_from_the_client
     one = producer(servers: "127.0.0.1:1", **OAUTH) do |config|
       config.oauth.token_provider_listener = Provider.new { raise "none" }

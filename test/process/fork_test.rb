@@ -227,6 +227,42 @@ class ForkTest < PenstockTest
     eventually(10) { probe.produce_sync(topic: name, payload: "probe", partition: 0).offset == 4 + (sent += 1) - 1 }
   end
 
+  INHERITED = <<~'RUBY'
+    inherited = -> { `ls -l /proc/self/fd`.scan(/ (\d+) -> (?:pipe|anon_inode)/).flatten.map(&:to_i).select { |fd| fd > 2 } }
+    before = inherited.call
+    cluster = Penstock::EmbeddedCluster.new(brokers: 3)
+    cluster.create_topic("t", partitions: 3)
+    servers = cluster.bootstrap_servers.split(",").first # the others are found out later
+    producer = Penstock::Producer.new("bootstrap.servers": servers)
+    producer.produce_many_sync(Array.new(9) { |i| { topic: "t", partition: i % 3, payload: "x" } })
+    consumer = Penstock::Consumer.new("bootstrap.servers": servers, "group.id": "g", "auto.offset.reset": "earliest")
+    read = 0
+    consumer.assign("t" => { 0 => 0, 1 => 0, 2 => 0 }).each { break if (read += 1) == 9 }
+    Penstock::Admin.new("bootstrap.servers": servers).cluster
+    p inherited.call - before
+  RUBY
+
+  def test_programs_that_the_process_starts_inherit_no_pipes_of_librdkafka
+    skip "only Linux tells which pipes are librdkafka's" unless RUBY_PLATFORM.include?("linux")
+    assert_equal "[]", ruby!(INHERITED).strip
+  end
+
+  # As docs/forking.md says.
+  def test_what_is_flushed_before_the_process_becomes_another_is_delivered
+    ["Process.daemon(true, true)", "exec(\"true\")", "exit!(true)"].each do |becoming|
+      name = topic(partitions: 1)
+      ruby!(<<~RUBY, cluster.bootstrap_servers, name)
+        producer = Penstock::Producer.new("bootstrap.servers": ARGV[0], "linger.ms": 60_000)
+        50.times { producer.produce_async(topic: ARGV[1], payload: "x") }
+        producer.buffer(topic: ARGV[1], payload: "x")
+        producer.flush_sync
+        producer.flush
+        #{becoming}
+      RUBY
+      assert_equal 51, Reader.new(cluster.bootstrap_servers).read(name).size
+    end
+  end
+
   def test_running_other_programs_does_not_disturb_a_producer
     name = topic(partitions: 1)
     one = producer("linger.ms": 50)

@@ -128,6 +128,58 @@ class ConnectionPoolTest < PenstockTest
     assert_equal({ size: 1, available: 1 }, pool.stats)
   end
 
+  # @return [Array(ConnectionPool, String, EmbeddedCluster)] of transactional producers, and a topic
+  def transactional_pool
+    own = own_cluster
+    topic = topic(partitions: 1, on: own)
+    pool = Penstock::ConnectionPool.new(size: 2) do |config, index|
+      kafka = { "transactional.id": "#{topic}-#{index}", log_level: 0 }
+      configure(servers: own.bootstrap_servers, **kafka).call(config, index)
+      config.logger = Logger.new(nil)
+    end
+    @pools << pool
+    [pool, topic, own]
+  end
+
+  # Breaks the producer that the pool lends.
+  # @return [Producer]
+  def break_one(pool)
+    pool.with do |lent|
+      yield lent
+      pool.with { |again| assert_same lent, again }
+      lent
+    end
+  end
+
+  def test_a_producer_that_can_do_nothing_more_is_replaced_by_one_with_its_number
+    pool, topic, own = transactional_pool
+    fence = lambda do |lent|
+      own.inject_errors(:end_txn, :producer_fenced)
+      assert_raises(Penstock::ProducerFencedError) { lent.transaction { lent.produce_async(topic:, payload: "") } }
+    end
+    fail_for_good = ->(lent) { lent.client.test_fatal_error(:out_of_order_sequence_number, "for a test") }
+    [fence, fail_for_good, :close.to_proc].each do |way|
+      broken = break_one(pool, &way)
+      pool.with { |lent| refute_same broken, lent }
+      assert_predicate broken, :closed?
+      2.times { assert_predicate pool.transaction { |lent| lent.produce_async(topic:, payload: "") }, :delivered? }
+    end
+    assert_equal [1], @made.uniq
+    last = pool.with(&:itself)
+    pool.shutdown
+    assert_predicate last, :closed?
+  end
+
+  def test_the_buffer_of_a_replaced_producer_goes_to_its_successor
+    pool, topic, = transactional_pool
+    break_one(pool) do |lent|
+      lent.buffer(topic:, payload: "kept")
+      lent.client.test_fatal_error(:fenced, "for a test")
+    end
+    assert_equal(["kept"], pool.with { |lent| lent.messages.map { |message| message[:payload] } })
+    assert_equal([true], pool.with { |lent| lent.flush_sync.map(&:delivered?) })
+  end
+
   def test_many_threads_share_few_producers
     topic = topic(partitions: 1)
     pool = self.pool(size: 2)

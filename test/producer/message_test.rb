@@ -19,9 +19,12 @@ class MessageTest < PenstockTest
   {
     topic: [nil, 5, ["a"], Object.new], payload: [5, :symbol, ["a"], {}, true, 1.5], key: [5, :symbol, ["a"]],
     partition: [nil, "1", 1.0, :one, -2, 2**31, 2**32, 2**64, -2**64], partition_key: [5, :symbol, ["a"], ""],
-    timestamp: ["now", 1.5, -1, -2**62, 2**64, Time.at(-1), Time.at(2 * 10**16), :now, [1]],
-    headers: ["a", 5, [%w[a b]], [], { 1 => "a" }, { symbol: 1 }, { nil => "a" }, { "a" => nil }, { "a" => 1 }, { "a" => :b },
-              { "a" => ["b", nil] }, { "a" => [["b"]] }, { "a" => { "b" => "c" } }]
+    timestamp: ["now", 1.5, 0, -1, -2**62, 2**64, Time.at(-1), Time.at(0), Time.at(2 * 10**16), Time.at(2**63),
+                Time.at(-2**63), Time.at(-2**70), :now, [1]],
+    headers: ["a", 5, [%w[a b]], [], { 1 => "a" }, { symbol: 1 }, { nil => "a" }, { "a" => 1 }, { "a" => :b },
+              { "a" => ["b", 1] }, { "a" => [["b"]] }, { "a" => { "b" => "c" } },
+              { "a\0b" => "c" }, { "\0" => nil }, { "\xFF" => "a" }, { "a\xC3".b => "b" }, { "é".encode("ISO-8859-1") => "a" },
+              { "a".encode("UTF-16LE") => "b" }, { "\xED\xA0\x80" => [] }, { "a\0": "b" }]
   }.each do |name, values|
     values.each_with_index do |value, i|
       INVALID[:"wrong_#{name}_#{i}"] = [->(topic) { { topic:, payload: "", name => value } }, /:#{name}\b/]
@@ -232,8 +235,8 @@ class MessageTest < PenstockTest
 
   # The largest payload that librdkafka accepts with a message.max.bytes of 1000, by its own arithmetic.
   def largest_payload(key: "", headers: {})
-    headers = headers.flat_map { |name, values| Array(values).map { |value| [name.to_s, value] } }
-    1000 - 36 - key.bytesize - headers.flatten.sum { |text| varint(text.bytesize) + text.bytesize }
+    headers = headers.flat_map { |name, values| [values].flatten.map { |value| [name.to_s, value] } }
+    1000 - 36 - key.bytesize - headers.flatten.sum { |text| text ? varint(text.bytesize) + text.bytesize : 1 }
   end
 
   SHAPES = {
@@ -241,6 +244,7 @@ class MessageTest < PenstockTest
     a_header: { headers: { "a" => "b" } }, a_longer_header: { headers: { "é" * 25 => "b" * 100 } },
     a_header_with_a_symbol: { headers: { a: "b", "é": %w[c d] } },
     an_array_of_headers: { headers: { "a" => ["b", "", "c"] } }, an_empty_header: { headers: { "" => "" } },
+    null_headers: { headers: { "a" => nil, "b" => [nil, nil] } },
     a_key_and_headers: { key: "k" * 63, headers: { "a" * 200 => "b" * 300, "c" * 64 => "" } }
   }.freeze
 

@@ -537,6 +537,36 @@ class ProducerRecoveryTest < TransactionTestCase
     assert_empty taken(purged)
   end
 
+  # Kafka reports both in the same way.
+  def test_a_transaction_that_lasts_too_long_is_not_blamed_on_another_producer
+    cluster = own_cluster
+    name = topic(on: cluster)
+    producer = transactional(on: cluster, "transaction.timeout.ms": 1_000)
+    producer.transaction { nil }
+    now = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) }
+    handle = nil
+    errors = []
+    errors << assert_raises(Penstock::TransactionTimedOutError) do
+      producer.transaction do
+        began = now.call
+        producer.produce_sync(topic: name, payload: "x", partition: 0)
+        eventually { now.call - began > 1.01 }
+        handle = producer.produce_async(topic: name, payload: "x", partition: 0)
+        break_down(producer, :fenced)
+        producer.produce_async(topic: name, payload: "x", partition: 0)
+      end
+    end
+    errors << assert_raises(Penstock::TransactionTimedOutError) { producer.transaction { flunk } } << producer.client.fatal_error
+    errors << handle.error if handle.error
+    errors.each do |error|
+      assert_kind_of Penstock::ProducerFencedError, error
+      assert_kind_of Penstock::TimeoutError, error
+      assert_equal [:fenced, true], [error.code, error.fatal?]
+      assert_match(/the transaction lasted longer than transaction\.timeout\.ms \(1000\).*Make a new producer/i, error.message)
+      refute_match(/taken over|newer instance|another producer/i, error.full_message)
+    end
+  end
+
   # The batch is in the queue when another producer takes over.
   def test_a_batch_that_waits_when_its_producer_is_fenced_raises_a_fenced_error
     producer = transactional("linger.ms": 60_000) { |config| config.flush_on_wait = false }

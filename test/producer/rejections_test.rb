@@ -91,12 +91,26 @@ class ProducerRejectionsTest < ProducerTestCase
     error = assert_raises(Penstock::DeliveryError) { handle.wait }
     assert_equal [:invalid_record, 87, topic, 0, producer.id],
                  [error.code, error.number, error.topic, error.partition, error.producer_id]
-    assert_predicate error, :retriable?
+    refute_predicate error, :retriable?
     report = handle.report
     assert_equal [:not_persisted, 0, 1, nil], [report.status, report.partition, report.label, report.latency]
     assert_equal [false, true, false], [report.delivered?, report.not_persisted?, handle.delivered?]
     assert_predicate producer.produce_sync(topic:, payload: ""), :persisted?
   end
+
+  # A loop that repeats what is retriable would never end.
+  { msg_size_too_large: /batch\.size.*max\.message\.bytes/, record_list_too_large: /batch\.size.*segment\.bytes/,
+    invalid_record: /a key if the topic is compacted/, invalid_timestamp: /message\.timestamp\.after\.max\.ms/,
+    policy_violation: /policy/, topic_authorization_failed: /right to write/, unsupported_for_message_format: // }
+    .each do |code, advice|
+      define_method("test_a_message_rejected_with_#{code}_is_not_stored_and_not_retriable") do
+        producer, topic, = faulty(code)
+        handle = producer.produce_async(topic:, payload: "")
+        error = assert_raises(Penstock::DeliveryError) { handle.wait }
+        assert_equal [code, false, :not_persisted], [error.code, error.retriable?, handle.report.status]
+        assert_match advice, error.message
+      end
+    end
 
   # behaviour: A report's partition and offset are right
   def test_a_message_that_a_broker_rejected_has_no_offset

@@ -331,7 +331,7 @@ class ProducerTransactionTest < TransactionTestCase
     fiber = Fiber.new { producer.transaction { Fiber.yield } }
     fiber.resume
     error = assert_raises(Penstock::TransactionDeadlockError) { producer.transaction { flunk } }
-    assert_match(/[Aa]nother fiber of this thread/, error.message)
+    assert_match(/[Aa]nother fiber of this thread.*Resume that fiber.*close the producer, which aborts/, error.message)
     assert_raises(Penstock::TransactionDeadlockError) { producer.produce_async(topic: name, payload: "x") }
     refute producer.disconnect
     fiber.resume
@@ -357,7 +357,7 @@ class ProducerTransactionTest < TransactionTestCase
     rescue Penstock::TransactionDeadlockError => e
       e
     end
-    assert_match(/thread has ended/, error.message)
+    assert_match(/thread has ended.*Close the producer, which aborts/i, error.message)
     assert_took(10, seconds_of { producer.close(timeout: 20) })
   end
 
@@ -609,8 +609,9 @@ class ProducerTransactionTest < TransactionTestCase
   def test_a_command_fails_after_the_last_attempt_and_the_producer_gets_a_new_client
     producer, pauses = failing(:commit_transaction, 4) { |config| config.max_attempts_on_transaction_command = 4 }
     errors = events(producer, "error.occurred", "producer.reload")
-    error = assert_raises(Penstock::TransactionError) { producer.transaction { nil } }
-    assert_predicate error, :retriable?
+    error = assert_raises(Penstock::TransactionOutcomeUnknownError) { producer.transaction { nil } }
+    assert_equal [:concurrent_transactions, false, "not now"], [error.code, error.retriable?, error.cause.message]
+    assert_match(/whether the transaction was committed is unknown \(not now\).*read_committed/im, error.message)
     assert_equal [[1, true], [2, true], [3, true], [4, false], [1, nil]],
                  taken(errors).map { |event| event.payload.values_at(:attempt, :retry) }
     assert_equal 3, pauses.size
@@ -639,6 +640,44 @@ class ProducerTransactionTest < TransactionTestCase
     assert_equal [:topic_authorization_failed, true], [error.code, error.abortable?]
     assert_equal %w[started aborted], steps(seen)
     assert_usable producer, name
+  end
+
+  # A transaction in which the broker rejects a message. Made anew each time: see "may then fail the next transaction too" in
+  # docs/transactions.md.
+  # @return [Penstock::Error] of the transaction, and the topic
+  def rejected_transaction
+    cluster = own_cluster
+    name = topic(on: cluster)
+    producer = transactional(on: cluster)
+    producer.transaction { nil }
+    cluster.inject_errors(:produce, :invalid_record)
+    error = assert_raises(Penstock::Error) do
+      producer.transaction { yield producer, producer.produce_async(topic: name, payload: "x", partition: 0), name }
+    end
+    [error, name]
+  end
+
+  # The error of the commit itself says no more than that a message has failed.
+  def test_a_commit_that_fails_because_of_a_message_names_it_and_its_reason
+    [false, true].each do |early| # before the commit, or during it
+      error, name = rejected_transaction { |_, handle| eventually { !handle.pending? } if early }
+      assert_equal [Penstock::TransactionError, name, 0, true], [error.class, error.topic, error.partition, error.abortable?]
+      assert_equal [Penstock::DeliveryError, :invalid_record], [error.cause.class, error.cause.code]
+      assert_match(/message of the transaction failed: .*failed to validate record.*topic is compacted/, error.message)
+      refute_match(/Abort it/, error.message)
+    end
+  end
+
+  def test_a_message_that_is_not_accepted_because_an_earlier_one_failed_names_the_reason
+    %i[produce_sync produce_many_sync].each do |call|
+      error, name = rejected_transaction do |producer, handle, topic|
+        eventually { !handle.pending? }
+        message = { topic:, payload: "y" }
+        producer.public_send(call, call == :produce_sync ? message : [message] * 2)
+      end
+      assert_kind_of Penstock::ProduceError, error
+      assert_match(/a message of the transaction to #{name} has failed \(Broker: .*failed to validate record\)/, error.message)
+    end
   end
 
   slow def test_an_error_of_another_producers_transaction_does_not_affect_this_one

@@ -167,7 +167,8 @@ class ClientsDummyTest < ClientTestCase
     expected = real.produce_async(message)
     real.close(timeout: 0)
     handle = client.fail_next(:purge_queue).produce(message)
-    assert_equal [expected.error.class, expected.error.message, expected.error.deconstruct_keys(nil)],
+    text = expected.error.message.sub(/ \(no connection works; .*\(_TRANSPORT\)\)/, "") # unless it was purged before it failed
+    assert_equal [expected.error.class, text, expected.error.deconstruct_keys(nil)],
                  [handle.error.class, handle.error.message, handle.error.deconstruct_keys(nil)]
     facts = %i[topic partition offset timestamp latency status label]
     assert_equal(facts.map { |fact| expected.report.public_send(fact) }, facts.map { |fact| handle.report.public_send(fact) })

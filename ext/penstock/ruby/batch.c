@@ -36,7 +36,9 @@ static const rb_data_type_t batch_type = {
 static struct ps_fetched *batch_get(VALUE self)
 {
     if (!OBJ_FROZEN(self)) rb_raise(rb_eTypeError, "the batch is not complete yet");
-    return penstock_data(self, &batch_type);
+    struct ps_fetched *fetched = penstock_data(self, &batch_type);
+    atomic_store_explicit(&fetched->seen, true, memory_order_relaxed);
+    return fetched;
 }
 
 const struct ps_fetched *penstock_batch_fetched(VALUE self)

@@ -66,6 +66,9 @@ static VALUE bearer_wanted_p(VALUE self)
     return atomic_load(&client->state) == PS_CLOSED ? Qnil : Qfalse;
 }
 
+/* A time in microseconds is later, and librdkafka would not ask for a token again. */
+static const int64_t YEAR_3000_MS = 32503680000000;
+
 /* set_token(token, expires at ms since the epoch, principal, [name, value, ...]): nil, or the problem's text. */
 static VALUE bearer_set_token(VALUE self, VALUE token, VALUE expires_ms, VALUE principal, VALUE extensions)
 {
@@ -86,6 +89,9 @@ static VALUE bearer_set_token(VALUE self, VALUE token, VALUE expires_ms, VALUE p
     if (!rk) penstock_raise_closed(client);
     rd_kafka_resp_err_t err = rd_kafka_oauthbearer_set_token(rk, token_text, expires, principal_text, pairs,
                                                              (size_t)count, errstr, sizeof(errstr));
+    if (!err && expires > YEAR_3000_MS)
+        ps_client_log(client, 4, "TOKEN",
+                      "the token expires after the year 3000: lifetime_ms is in milliseconds since the epoch");
     ps_client_exit_long(client);
     ALLOCV_END(buffer);
     RB_GC_GUARD(token);

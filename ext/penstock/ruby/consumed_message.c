@@ -87,9 +87,10 @@ static struct decoding *decoding_of(VALUE self)
 static const struct ps_record *message_get(VALUE self)
 {
     const struct decoding *decoding = decoding_of(self);
-    if (!decoding) return penstock_data(self, &message_type);
-    if (!decoding->record) penstock_raise_uninitialized(self);
-    return decoding->record;
+    const struct ps_record *record = decoding ? decoding->record : penstock_data(self, &message_type);
+    if (!record) penstock_raise_uninitialized(self);
+    atomic_store_explicit(&record->fetched->seen, true, memory_order_relaxed);
+    return record;
 }
 
 const struct ps_record *penstock_message_record(VALUE self)

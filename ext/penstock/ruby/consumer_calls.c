@@ -88,6 +88,8 @@ static bool await_answer(const struct asking *asking)
         int64_t until_us = penstock_earlier(asking->deadline_us, ps_now_us() + LOOK_US);
         if (penstock_wait(&asking->job->job.completion, until_us)) return true;
         if (until_us == asking->deadline_us) return false;
+        int64_t end_us = atomic_load(&consumer->calls_end_us); /* a close that has begun since this call */
+        if (end_us && ps_now_us() >= end_us && asking->job->call != PS_CONSUMER_ASSIGNMENT) return false;
         notice(consumer);
         bool done_anyway = asking->job->call == PS_CONSUMER_ASSIGN; /* then polls raise */
         if (!done_anyway) penstock_consumer_check_rejected(consumer);
@@ -119,7 +121,8 @@ static VALUE ask_body(VALUE arg)
     bool done = await_answer(asking);
     context.err = done ? job->err : RD_KAFKA_RESP_ERR__TIMED_OUT;
     const rd_kafka_topic_partition_list_t *list = done ? job->list : NULL;
-    if (job->call == PS_CONSUMER_COMMIT && context.err == RD_KAFKA_RESP_ERR__NO_OFFSET) return Qnil; /* nothing new */
+    bool commit = job->call == PS_CONSUMER_COMMIT || job->call == PS_CONSUMER_COMMIT_PROCESSED;
+    if (commit && context.err == RD_KAFKA_RESP_ERR__NO_OFFSET) return Qnil; /* nothing new */
 
     for (int i = 0; list && i < list->cnt; i++) {
         if (!list->elems[i].err) continue;
@@ -136,7 +139,7 @@ static VALUE ask_body(VALUE arg)
         penstock_raise_if_rejected(&asking->consumer->client, Qnil);
     }
     context.retriable = timed_out;
-    if (timed_out && (job->call == PS_CONSUMER_COMMIT || job->call == PS_CONSUMER_COMMITTED)) raise_group_error(asking, &context);
+    if (timed_out && (commit || job->call == PS_CONSUMER_COMMITTED)) raise_group_error(asking, &context);
     penstock_raise(timed_out ? penstock_consume_timeout_error : asking->error_class, &context, "%s%s%s", asking->what,
                    done && *job->text ? ": " : "", done ? job->text : "");
 }
@@ -165,7 +168,7 @@ static void start_asking(struct asking *asking, VALUE self, enum ps_consumer_cal
     struct ps_consumer *consumer = penstock_consumer_open(self);
     timeout = time_for(consumer, call, timeout);
     rd_kafka_topic_partition_list_t *list = NIL_P(places) ? NULL : penstock_list_from(places);
-    bool commit = call == PS_CONSUMER_COMMIT;
+    bool commit = call == PS_CONSUMER_COMMIT || call == PS_CONSUMER_COMMIT_PROCESSED;
 
     *asking = (struct asking){
         .consumer = consumer,
@@ -212,24 +215,34 @@ static VALUE consumer_call_assignment(VALUE self)
     return ask(self, PS_CONSUMER_ASSIGNMENT, Qnil, Qnil, "the assignment could not be read");
 }
 
-/* Of places that belong to no assignment, `epoch` is 0. */
-static VALUE consumer_call_commit(VALUE self, VALUE places, VALUE timeout, VALUE epoch)
+static const char *const not_committed = "the offsets were not committed";
+
+static VALUE consumer_call_commit(VALUE self, VALUE places, VALUE timeout)
 {
-    ask_since(self, PS_CONSUMER_COMMIT, places, NUM2ULL(epoch), timeout, "the offsets were not committed");
+    ask(self, PS_CONSUMER_COMMIT, places, timeout, not_committed);
     return Qnil;
 }
 
-/* False: a partition was taken away since `epoch`. The result goes to ps_consumer_commit_result. */
-static VALUE consumer_call_commit_async(VALUE self, VALUE places, VALUE epoch)
+/* What is processed, if these places are held since `epoch`. Returns the places that were committed, or nil: there was nothing new. */
+static VALUE consumer_call_commit_processed(VALUE self, VALUE places, VALUE epoch, VALUE timeout)
+{
+    return ask_since(self, PS_CONSUMER_COMMIT_PROCESSED, places, NUM2ULL(epoch), timeout, not_committed);
+}
+
+static rd_kafka_topic_partition_list_t *list_or_null(VALUE places)
+{
+    return NIL_P(places) ? NULL : penstock_list_from(places);
+}
+
+/* nil: what is processed. The result goes to ps_consumer_commit_result. */
+static VALUE consumer_call_commit_async(VALUE self, VALUE places)
 {
     struct ps_consumer *consumer = penstock_consumer_open(self);
-    uint64_t since = NUM2ULL(epoch);
-    bool lost = false;
-    int failed = ps_consumer_commit_async(consumer, penstock_list_from(places), since, &lost);
+    int failed = ps_consumer_commit_async(consumer, list_or_null(places));
     if (failed < 0) penstock_raise_closed(&consumer->client);
     if (failed) rb_syserr_fail(failed, "cannot start a thread for the consumer");
     RB_GC_GUARD(self);
-    return lost ? Qfalse : Qtrue;
+    return Qnil;
 }
 
 /* The number of the latest assignment. */
@@ -437,18 +450,15 @@ static VALUE consumer_call_owns_batch(VALUE self, VALUE batch)
     return owned ? Qtrue : Qfalse;
 }
 
-/* What is processed: [[topic, partition, offset], ...]. With `all`, everything that was polled is. */
-static VALUE consumer_call_processed(VALUE self, VALUE all)
+/* Everything that was polled is processed. */
+static VALUE consumer_call_mark_all(VALUE self)
 {
     struct ps_consumer *consumer = penstock_consumer_open(self);
-    if (RTEST(all)) {
-        ps_ledger_finish(&consumer->ledger, 0);
-        ps_consumer_marked(consumer);
-    }
-    rd_kafka_topic_partition_list_t *list = ps_ledger_processed(&consumer->ledger);
-    VALUE places = penstock_places_from(list);
-    rd_kafka_topic_partition_list_destroy(list);
-    return places;
+    penstock_rewind_unreceived(self, consumer);
+    ps_ledger_finish(&consumer->ledger, 0);
+    store(consumer);
+    RB_GC_GUARD(self);
+    return Qnil;
 }
 
 /* [topic, partition, offset after it, leader epoch] of a Message */
@@ -476,7 +486,7 @@ static VALUE place_in(VALUE places, VALUE topic, int32_t partition)
     return Qnil;
 }
 
-static VALUE places_in(const struct ps_fetched *fetched)
+VALUE penstock_places_in(const struct ps_fetched *fetched)
 {
     VALUE places = rb_ary_new(), names = rb_ary_new(), place = Qnil;
     const struct ps_record *before = NULL;
@@ -501,7 +511,7 @@ static VALUE places_in(const struct ps_fetched *fetched)
 /* [[topic, partition, offset of its first message, offset after its last message, leader epoch of that or nil], ...] of a Batch */
 static VALUE s_places_of(VALUE klass, VALUE batch)
 {
-    VALUE places = places_in(penstock_batch_fetched(batch));
+    VALUE places = penstock_places_in(penstock_batch_fetched(batch));
     RB_GC_GUARD(batch);
     return places;
 }
@@ -727,8 +737,9 @@ void penstock_consumer_calls_init(VALUE consumer_class)
     rb_define_private_method(consumer_class, "call_subscribe", consumer_call_subscribe, 1);
     rb_define_private_method(consumer_class, "call_assign", consumer_call_assign, 1);
     rb_define_private_method(consumer_class, "call_assignment", consumer_call_assignment, 0);
-    rb_define_private_method(consumer_class, "call_commit", consumer_call_commit, 3);
-    rb_define_private_method(consumer_class, "call_commit_async", consumer_call_commit_async, 2);
+    rb_define_private_method(consumer_class, "call_commit", consumer_call_commit, 2);
+    rb_define_private_method(consumer_class, "call_commit_processed", consumer_call_commit_processed, 3);
+    rb_define_private_method(consumer_class, "call_commit_async", consumer_call_commit_async, 1);
     rb_define_private_method(consumer_class, "call_epoch", consumer_call_epoch, 0);
     rb_define_private_method(consumer_class, "call_committed", consumer_call_committed, 2);
     rb_define_private_method(consumer_class, "call_offsets", consumer_call_offsets, 2);
@@ -752,7 +763,7 @@ void penstock_consumer_calls_init(VALUE consumer_class)
     rb_define_private_method(consumer_class, "call_hold_always", consumer_call_hold_always, 0);
     rb_define_private_method(consumer_class, "call_end_hold", consumer_call_end_hold, 0);
     rb_define_private_method(consumer_class, "call_owns_batch", consumer_call_owns_batch, 1);
-    rb_define_private_method(consumer_class, "call_processed", consumer_call_processed, 1);
+    rb_define_private_method(consumer_class, "call_mark_all", consumer_call_mark_all, 0);
     rb_define_private_method(rb_singleton_class(consumer_class), "place_of", s_place_of, 1);
     rb_define_private_method(rb_singleton_class(consumer_class), "places_of", s_places_of, 1);
     rb_define_private_method(rb_singleton_class(consumer_class), "epoch_of", s_epoch_of, 1);

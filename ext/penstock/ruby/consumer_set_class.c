@@ -109,12 +109,22 @@ static VALUE take_ready(struct ps_consumer_set *set, size_t count)
     return ready;
 }
 
+/* The wait counts as polling again. */
+static void rewind_unreceived(struct ps_consumer_set *set)
+{
+    for (const struct penstock_polled *polled = penstock_taker()->latest; polled; polled = polled->next) {
+        struct ps_set_consumer *one = ps_consumer_set_find(set, (struct ps_consumer *)polled->consumer);
+        if (one && penstock_unreceived(polled)) penstock_rewind_unreceived((VALUE)one->object, one->consumer);
+    }
+}
+
 static VALUE set_wait(int argc, VALUE *argv, VALUE self)
 {
     VALUE timeout = INT2FIX(1);
     penstock_keywords(argc, argv, 0, "wait(timeout: 1)", 1, &sym_timeout, &timeout);
     int64_t deadline_us = ps_deadline_us(penstock_seconds(timeout));
-    uint64_t owner = penstock_this_owner();
+    rewind_unreceived(set_get(self));
+    uint64_t owner = penstock_taker()->owner;
     for (bool had_some = false;;) {
         struct ps_consumer_set *set = set_get(self); /* a trap may have forked */
         uint32_t rings = atomic_load(&set->bells.bell.rings); /* before it looks: see bell.c */

@@ -171,6 +171,7 @@ static void start_cluster(struct cluster_call *call)
         return;
     }
     object->cluster = start_without_signals(object->rk, call->numbers[0]);
+    ps_pipes_keep();
     if (object->cluster) answer_at_once(object->cluster);
     else call->err = RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE;
 }

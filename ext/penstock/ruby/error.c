@@ -5,12 +5,13 @@
 #include "ruby/penstock.h"
 #include <ruby/encoding.h>
 #include <stdarg.h>
+#include <stdio.h>
 
 VALUE penstock_usage_error, penstock_cluster_error, penstock_config_error, penstock_message_error, penstock_closed_error,
     penstock_forked_error, penstock_queue_full_error, penstock_produce_error, penstock_delivery_error,
     penstock_message_timed_out_error, penstock_timeout_error, penstock_transaction_error, penstock_committed_error,
     penstock_fatal_error;
-static VALUE tls_error, authentication_error, security_protocol_error, unreachable_error, fenced_error;
+static VALUE tls_error, authentication_error, security_protocol_error, unreachable_error, fenced_error, overran_error;
 VALUE penstock_admin_error, penstock_admin_timeout_error, penstock_admin_closed_error, penstock_unsupported_error;
 VALUE penstock_consumer_closed_error, penstock_consume_error, penstock_commit_error, penstock_consume_timeout_error;
 VALUE penstock_not_shareable_error;
@@ -28,6 +29,16 @@ static VALUE text_or_nil(const char *text)
     return text && *text ? penstock_text(text) : Qnil;
 }
 
+/* nil, or why the producer was fenced, if not by another producer: librdkafka's texts do not distinguish these cases. */
+static VALUE overran_text(const struct ps_client *client, const struct penstock_error_context *context)
+{
+    const struct ps_producer *producer = (const struct ps_producer *)client;
+    bool fenced = client && client->kind == &ps_producer_kind && context->fatal && context->err == RD_KAFKA_RESP_ERR__FENCED;
+    if (!fenced || !ps_transaction_overran(producer)) return Qnil;
+    return rb_sprintf("the transaction lasted longer than transaction.timeout.ms (%lld)",
+                      (long long)producer->settings.transaction_timeout_ms);
+}
+
 /* After a producer was fenced, each call on it raises ProducerFencedError, whatever class the caller has chosen. */
 VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context *context, VALUE text)
 {
@@ -36,14 +47,17 @@ VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context 
     bool admin = client && ps_admin_is(client);
     bool consumer = client && client->kind != &ps_producer_kind && !admin;
     bool fenced = context->fatal && context->err == RD_KAFKA_RESP_ERR__FENCED && !consumer;
+    VALUE why = overran_text(client, context);
+    bool overran = RTEST(why);
+    if (overran && error_class != penstock_delivery_error) text = why; /* delivery_error has added it to the outcome */
     if (client && !ps_client_inherited(client)) ps_client_last_error((struct ps_client *)client, problem, sizeof(problem));
     VALUE producer_id = RTEST(context->producer_id) ? context->producer_id : Qnil;
     if (client && !consumer && !admin) producer_id = text_or_nil(client->name);
     VALUE arguments[] = {
-        fenced ? fenced_error : error_class,
+        overran ? overran_error : fenced ? fenced_error : error_class,
         text,
         rb_ary_new_from_args(4, INT2FIX(context->err), context->err ? text_or_nil(rd_kafka_err2name(context->err)) : Qnil,
-                             context->err ? text_or_nil(rd_kafka_err2str(context->err)) : Qnil,
+                             context->err && !overran ? text_or_nil(rd_kafka_err2str(context->err)) : Qnil,
                              context->reason ? text_or_nil(rd_kafka_err2name(context->reason)) : Qnil),
         rb_ary_new_from_args(4, producer_id, consumer ? text_or_nil(client->name) : Qnil,
                              admin ? text_or_nil(client->name) : Qnil, client ? text_or_nil(client->brokers) : Qnil),
@@ -115,23 +129,58 @@ static const char *outcome_text(const struct ps_delivery *delivery)
     }
 }
 
-/* The error of a failed delivery; nil for a message that was delivered. */
-VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topic)
+static VALUE delivery_error(const struct ps_client *client, const struct ps_delivery *delivery, VALUE topic)
 {
-    if (!delivery->err) return Qnil;
     struct penstock_error_context context = {
         .err = delivery->err,
-        .client = &ps_delivery_producer(delivery)->client,
+        .client = client,
         .topic = topic,
         .partition = delivery->partition,
         .fatal = delivery->fatal,
         .retriable = delivery->status == RD_KAFKA_MSG_STATUS_NOT_PERSISTED,
     };
     VALUE text = penstock_text(outcome_text(delivery));
-    if (delivery->reason) text = rb_sprintf("%" PRIsVALUE " (%" PRIsVALUE ")", text, penstock_text(delivery->reason));
+    VALUE why = overran_text(client, &context);
+    if (NIL_P(why) && delivery->reason) why = penstock_text(delivery->reason);
+    if (RTEST(why)) text = rb_sprintf("%" PRIsVALUE " (%" PRIsVALUE ")", text, why);
     if (delivery->rejected) return penstock_error_new(penstock_rejected_error_class(delivery->rejected), &context, text);
     bool timed_out = delivery->err == RD_KAFKA_RESP_ERR__MSG_TIMED_OUT;
     return penstock_error_new(timed_out ? penstock_message_timed_out_error : penstock_delivery_error, &context, text);
+}
+
+/* The error of a failed delivery; nil for a message that was delivered. */
+VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topic)
+{
+    return delivery->err ? delivery_error(&ps_delivery_producer(delivery)->client, delivery, topic) : Qnil;
+}
+
+static bool failed_message(struct ps_producer *producer, struct ps_failed_message *failed)
+{
+    pthread_mutex_lock(&producer->client.lock);
+    *failed = producer->transactions.first_failed;
+    pthread_mutex_unlock(&producer->client.lock);
+    return failed->err;
+}
+
+VALUE penstock_failed_message_text(struct ps_producer *producer)
+{
+    struct ps_failed_message failed;
+    char text[600] = "";
+    if (producer->settings.transactional && failed_message(producer, &failed))
+        snprintf(text, sizeof(text), ", because a message of the transaction to %s has failed (%s)", failed.topic,
+                 rd_kafka_err2str(failed.err));
+    return penstock_text(text);
+}
+
+VALUE penstock_failed_message_error(struct ps_producer *producer)
+{
+    struct ps_failed_message failed;
+    if (!failed_message(producer, &failed)) return Qnil;
+    struct ps_delivery delivery = {
+        .err = failed.err, .status = failed.status, .rejected = failed.rejected, .fatal = failed.fatal,
+        .partition = failed.partition, .reason = *failed.reason ? failed.reason : NULL,
+    };
+    return delivery_error(&producer->client, &delivery, penstock_name(failed.topic));
 }
 
 /* Ruby keeps an error's backtrace in an object that is not shareable between Ractors. This replaces it by Strings, which are. */
@@ -171,6 +220,7 @@ void penstock_error_init(void)
         { &security_protocol_error, "SecurityProtocolError" },
         { &unreachable_error, "BrokersUnreachableError" },
         { &fenced_error, "ProducerFencedError" },
+        { &overran_error, "TransactionTimedOutError" },
         { &penstock_admin_error, "AdminError" },
         { &penstock_admin_timeout_error, "AdminTimeoutError" },
         { &penstock_admin_closed_error, "AdminClosedError" },

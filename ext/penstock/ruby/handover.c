@@ -319,5 +319,7 @@ VALUE penstock_handover_error(const struct penstock_handover *handover)
     if (rejection->err == RD_KAFKA_RESP_ERR__QUEUE_FULL) error_class = penstock_queue_full_error;
     if (rejection->err == RD_KAFKA_RESP_ERR__DESTROY) error_class = penstock_closed_error;
     if (rejection->err == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE) error_class = penstock_message_error;
-    return penstock_error_new(error_class, &context, penstock_text(rejection->text));
+    VALUE text = penstock_text(rejection->text);
+    if (rejection->err == RD_KAFKA_RESP_ERR__STATE) text = rb_str_plus(text, penstock_failed_message_text(handover->producer));
+    return penstock_error_new(error_class, &context, text);
 }

@@ -106,11 +106,27 @@ static void parse_partition(VALUE value, struct parsing *parsing)
     parsing->message->partition = (int32_t)FIX2LONG(value);
 }
 
+struct time_parts {
+    VALUE time;
+    struct timespec parts;
+};
+
+static VALUE read_time(VALUE arg)
+{
+    struct time_parts *read = (struct time_parts *)arg;
+    read->parts = rb_time_timespec(read->time); /* raises if the seconds do not fit */
+    return Qnil;
+}
+
 static int64_t milliseconds(VALUE time, long index)
 {
-    struct timespec parts = rb_time_timespec(time);
-    if (parts.tv_sec > INT64_MAX / 1000 - 1)
-        raise_invalid(index, ":timestamp %" PRIsVALUE " is too far in the future", rb_inspect(time));
+    struct time_parts read = { .time = time };
+    int failed = 0;
+    rb_protect(read_time, (VALUE)&read, &failed);
+    if (failed) rb_set_errinfo(Qnil);
+    struct timespec parts = read.parts;
+    if (failed || parts.tv_sec > INT64_MAX / 1000 - 1 || parts.tv_sec < INT64_MIN / 1000)
+        raise_invalid(index, ":timestamp %" PRIsVALUE " is too far away", rb_inspect(time));
     return (int64_t)parts.tv_sec * 1000 + parts.tv_nsec / 1000000;
 }
 
@@ -145,6 +161,9 @@ static void parse_timestamp(VALUE value, struct parsing *parsing)
         return;
     }
     if (timestamp < 0) raise_invalid(index, ":timestamp %" PRIsVALUE " is before 1970", rb_inspect(value));
+    if (timestamp == 0)
+        raise_invalid(index, ":timestamp %" PRIsVALUE " cannot be sent: librdkafka would send the current time; leave it out "
+                      "if you want that", rb_inspect(value));
     parsing->message->timestamp = timestamp;
 }
 
@@ -156,8 +175,10 @@ static size_t varint_size(long number)
     return size;
 }
 
+/* nil, a header's null, has the length -1. */
 static size_t size_with_length(VALUE string)
 {
+    if (NIL_P(string)) return 1;
     return varint_size(RSTRING_LEN(string)) + RSTRING_LEN(string);
 }
 
@@ -169,9 +190,9 @@ static VALUE header_name(VALUE name)
 
 static void check_header_value(VALUE name, VALUE value, struct parsing *parsing)
 {
-    if (!RB_TYPE_P(value, T_STRING))
+    if (!RB_TYPE_P(value, T_STRING) && !NIL_P(value))
         raise_invalid(parsing->index,
-                      ":headers maps a String to a String or an Array of Strings; %+" PRIsVALUE " maps to %" PRIsVALUE
+                      ":headers maps a String to a String, nil or an Array of these; %+" PRIsVALUE " maps to %" PRIsVALUE
                       "; use to_s",
                       name, rb_obj_class(value));
     parsing->size += size_with_length(header_name(name)) + size_with_length(value);
@@ -183,6 +204,11 @@ static int check_header(VALUE name, VALUE value, VALUE arg)
     if (!RB_TYPE_P(name, T_STRING) && !SYMBOL_P(name))
         raise_invalid(parsing->index, ":headers has the name %" PRIsVALUE ", which is not a String or Symbol; use to_s",
                       rb_inspect(name));
+    /* Consumers read names as C strings of UTF-8: they would read another name. */
+    VALUE string = header_name(name);
+    if (!ps_text_valid(RSTRING_PTR(string), RSTRING_LEN(string)))
+        raise_invalid(parsing->index, ":headers has the name %+" PRIsVALUE ", whose bytes are not UTF-8 without a zero byte; "
+                      "put them into the value", string);
     if (RB_TYPE_P(value, T_ARRAY)) {
         for (long i = 0; i < RARRAY_LEN(value); i++) check_header_value(name, RARRAY_AREF(value, i), parsing);
     } else {
@@ -297,7 +323,8 @@ static void to_bytes(struct penstock_bytes *bytes, char **copies)
 
 static void add_header(rd_kafka_headers_t *headers, VALUE name, VALUE value)
 {
-    rd_kafka_header_add(headers, RSTRING_PTR(name), RSTRING_LEN(name), RSTRING_PTR(value), RSTRING_LEN(value));
+    const char *bytes = NIL_P(value) ? NULL : RSTRING_PTR(value);
+    rd_kafka_header_add(headers, RSTRING_PTR(name), RSTRING_LEN(name), bytes, bytes ? RSTRING_LEN(value) : 0);
 }
 
 static int add_headers(VALUE name, VALUE value, VALUE arg)

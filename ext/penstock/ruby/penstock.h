@@ -58,6 +58,9 @@ NORETURN(void penstock_raise(VALUE error_class, const struct penstock_error_cont
 NORETURN(void penstock_raise_closed(const struct ps_client *client));
 NORETURN(void penstock_raise_uninitialized(VALUE object));
 VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topic);
+/* Of the first message of the latest transaction that was not delivered; nil: there is none. */
+VALUE penstock_failed_message_error(struct ps_producer *producer);
+VALUE penstock_failed_message_text(struct ps_producer *producer); /* for the end of a sentence; empty: there is none */
 VALUE penstock_rejected_error_class(enum ps_rejected kind);
 NORETURN(void penstock_raise_rejected(enum ps_rejected kind, const struct penstock_error_context *context, const char *text));
 void penstock_raise_if_rejected(struct ps_client *client, VALUE topic); /* returns unless brokers reject the client now */
@@ -330,7 +333,36 @@ void penstock_consumer_calls_init(VALUE consumer_class);
 /* Publishes what the core has found for listeners. May run Ruby code, so call it where no message is in hand. */
 void penstock_publish_news(VALUE self, struct ps_consumer *consumer);
 void penstock_consumer_news_init(VALUE consumer_class);
-uint64_t penstock_this_owner(void); /* of what this fiber polls; see ledger.c */
+
+/* ---- polled.c: what each fiber has polled last ---- */
+
+struct penstock_polled {
+    struct penstock_polled *next;  /* of another consumer: only what its caller has not received */
+    const struct ps_consumer *consumer; /* to compare: perhaps it is freed */
+    struct ps_fetched *fetched;    /* NULL: nothing */
+    bool raised;                   /* an exception was raised since, or the block of each was left early */
+    bool interrupted;              /* perhaps before the caller has received it */
+};
+
+struct penstock_taker { /* a fiber that polls */
+    uint64_t owner;                /* of what it polls; see ledger.c */
+    struct penstock_polled *latest; /* NULL: it has not polled */
+};
+
+struct penstock_taker *penstock_taker(void); /* of this fiber */
+/* What it has polled last from the consumer. NULL: nothing. */
+struct penstock_polled *penstock_polled_of(const struct penstock_taker *taker, const struct ps_consumer *consumer);
+bool penstock_unreceived(const struct penstock_polled *polled);
+/* A poll begins: it makes what was polled before from the consumer `latest`, and forgets it; takes messages; and returns them, if no
+ * interrupt is due. */
+void penstock_polls(struct penstock_taker *taker, const struct ps_consumer *consumer);
+void penstock_polled(const struct penstock_taker *taker, struct ps_fetched *fetched);
+void penstock_return(const struct penstock_taker *taker, VALUE consumer, VALUE messages, struct ps_fetched *fetched,
+                     void (*publish)(VALUE consumer, VALUE messages));
+void penstock_polled_init(void);
+VALUE penstock_places_in(const struct ps_fetched *fetched); /* as Consumer.places_of */
+/* Messages that this fiber has polled from the consumer, and has not received, come again. Otherwise does nothing. */
+void penstock_rewind_unreceived(VALUE self, struct ps_consumer *consumer);
 
 /* What a transactional producer needs to commit this consumer's offsets. The caller destroys it. Raises when the consumer is
  * closed, inherited, or has no group. */

@@ -13,7 +13,7 @@
 #include <string.h>
 
 static VALUE sym_timeout, sym_max;
-static ID id_taker, id_publish_polled;
+static ID id_publish_polled;
 
 /*
  * A batch ends with the message that reaches one of these limits. librdkafka accepts 100,000 headers in each message, and it takes
@@ -43,7 +43,7 @@ struct taking {
     VALUE holder;               /* a Batch or Message that owns nothing yet */
     void (*own)(VALUE holder, struct ps_fetched *fetched);
     struct ps_fetched *fetched; /* NULL: nothing is taken yet */
-    uint64_t owner;             /* of what is taken */
+    struct penstock_taker *taker; /* this fiber; NULL: it takes no messages */
     size_t max;
     size_t most_bytes;          /* 0: MOST_BYTES */
     size_t headers;
@@ -247,11 +247,11 @@ static void fill_locked(struct taking *taking, bool with_gvl)
     struct ps_fetched *fetched = taking->fetched;
     if (fetched) {
         ps_consumer_count(consumer, fetched);
-        ps_ledger_handed_out_all(&consumer->ledger, fetched, taking->owner); /* take_message has reserved what it needs */
+        ps_ledger_handed_out_all(&consumer->ledger, fetched, taking->taker->owner); /* take_message has reserved what it needs */
     }
     if (!has_result(taking) && taking->end == FILLED) taking->problem = ps_consumer_take_due_problem(consumer);
     if (count_of(taking) > 0 && atomic_load(&consumer->size_error.due_us) != PS_FOREVER) ps_lasting_end(&consumer->size_error);
-    if (consumer->settings.mark == PS_MARK_AT_ONCE) ps_ledger_finish(&consumer->ledger, taking->owner); /* M:marked_at_once */
+    if (consumer->settings.mark == PS_MARK_AT_ONCE) ps_ledger_finish(&consumer->ledger, taking->taker->owner); /* M:marked_at_once */
     if (count_of(taking) > 0) ps_consumer_store_sometimes(consumer);
     else ps_consumer_store(consumer);
 }
@@ -331,20 +331,6 @@ static void raise_fatal(const struct ps_consumer *consumer)
  */
 enum { LONGEST_FATAL_WAIT_US = 1000 * 1000 };
 
-/* A number for this fiber that no other has. */
-static uint64_t this_owner(void)
-{
-    static _Atomic uint64_t owners;
-    VALUE thread = rb_thread_current(), number = rb_thread_local_aref(thread, id_taker); /* local to the fiber */
-    if (NIL_P(number)) rb_thread_local_aset(thread, id_taker, number = ULL2NUM(atomic_fetch_add(&owners, 1) + 1));
-    return NUM2ULL(number);
-}
-
-uint64_t penstock_this_owner(void)
-{
-    return this_owner();
-}
-
 /* Looks for events once. True: there is nothing to wait for, because the call has its result or the consumer is closed. */
 static bool take_once(struct taking *taking)
 {
@@ -353,6 +339,7 @@ static bool take_once(struct taking *taking)
     fill(taking);
     ps_client_exit(&consumer->client);
     if (taking->fetched) taking->own(taking->holder, taking->fetched);
+    if (count_of(taking) > 0) penstock_polled(taking->taker, taking->fetched);
     if (taking->problem) raise_problem(taking);
     if (has_result(taking)) return true;
     if (taking->end == REBALANCE) penstock_tell_rebalance(taking->self, consumer); /* the answer rings the bell */
@@ -369,6 +356,50 @@ static int64_t nap_until_us(const struct ps_consumer *consumer)
     return hold_us ? penstock_earlier(until_us, hold_us) : until_us;
 }
 
+/* ---- what the caller of an earlier poll has not received ---- */
+
+static bool all_held(struct ps_consumer *consumer, const struct ps_fetched *fetched)
+{
+    for (size_t i = 0; i < fetched->count; i++) {
+        const struct ps_record *record = &fetched->records[i];
+        if (!ps_ledger_holds(&consumer->ledger, fetched->topics[record->topic], record->partition, record->offset, fetched->epoch))
+            return false;
+    }
+    return true;
+}
+
+void penstock_rewind_unreceived(VALUE self, struct ps_consumer *consumer)
+{
+    struct penstock_polled *polled = penstock_polled_of(penstock_taker(), consumer);
+    if (!polled || !penstock_unreceived(polled)) return;
+    rb_funcall(self, rb_intern("rewind_to"), 3, penstock_places_in(polled->fetched), ULL2NUM(polled->fetched->epoch), INT2FIX(5));
+    polled->interrupted = false;
+}
+
+/* The ledger still has this fiber as their owner. True: the call returns them. If this call asks for fewer messages, or another member
+ * has some of them now, librdkafka reads again what is still this consumer's. */
+static bool give_again(struct taking *taking)
+{
+    const struct penstock_polled *polled = penstock_polled_of(taking->taker, taking->consumer);
+    if (!polled || !penstock_unreceived(polled)) return false;
+    struct ps_fetched *fetched = polled->fetched;
+    bool fits = fetched->count <= taking->max && all_held(taking->consumer, fetched);
+    if (fits && ps_client_enter(&taking->consumer->client)) {
+        fits = !rd_kafka_assignment_lost(taking->consumer->client.rk);
+        ps_client_exit(&taking->consumer->client);
+    }
+    if (!fits) {
+        penstock_rewind_unreceived(taking->self, taking->consumer);
+        return false;
+    }
+    ps_fetched_retain(fetched); /* M:unreceived_messages_retained */
+    penstock_polls(taking->taker, taking->consumer);
+    taking->fetched = fetched;
+    taking->own(taking->holder, fetched);
+    penstock_polled(taking->taker, fetched);
+    return true;
+}
+
 /* Waits for the first message, then takes all that are available. Returns when the time is up or the consumer was closed
  * meanwhile, without a message. */
 static void wait_for_messages(struct taking *taking, VALUE timeout)
@@ -377,8 +408,12 @@ static void wait_for_messages(struct taking *taking, VALUE timeout)
     struct ps_consumer *opened = penstock_consumer_open(taking->self);
     bool was_fatal = atomic_load(&opened->fatal);
     if (was_fatal) deadline_us = penstock_earlier(deadline_us, ps_now_us() + LONGEST_FATAL_WAIT_US);
-    taking->owner = this_owner();
-    if (opened->settings.mark == PS_MARK_NEXT_POLL) ps_ledger_finish(&opened->ledger, taking->owner); /* M:poll_marks_previous */
+    taking->taker = penstock_taker();
+    taking->consumer = opened;
+    if (give_again(taking)) return;
+    penstock_polls(taking->taker, opened);
+    /* M:poll_marks_previous */
+    if (opened->settings.mark == PS_MARK_NEXT_POLL) ps_ledger_finish(&opened->ledger, taking->taker->owner);
     for (;;) {
         struct ps_consumer *consumer = taking->consumer = penstock_consumer_get(taking->self); /* a trap may have forked */
         penstock_publish_news(taking->self, consumer); /* now, as an interrupt of a listener loses no message */
@@ -429,39 +464,79 @@ static VALUE consumer_call_wake(VALUE self)
 
 enum { DEFAULT_TIMEOUT_S = 1, DEFAULT_MAX = 100 };
 
-/* call_poll(timeout) */
-static VALUE consumer_call_poll(VALUE self, VALUE timeout)
+static void publish_message(VALUE self, VALUE message)
+{
+    if (ps_news_wanted(&penstock_consumer_any(self)->news, PS_NEWS_POLLED))
+        rb_funcall(self, id_publish_polled, 1, rb_ary_new_from_args(1, message));
+}
+
+/* `keeps`: the caller sees to interrupts. */
+static VALUE poll_one(VALUE self, VALUE timeout, bool keeps)
 {
     VALUE message = penstock_message_allocate(penstock_consumer_deserializer(self));
     struct taking taking = { .self = self, .holder = message, .own = penstock_message_own, .max = 1 };
     take_messages(&taking, timeout);
     if (count_of(&taking) == 0) return Qnil;
-    if (ps_news_wanted(&taking.consumer->news, PS_NEWS_POLLED))
-        rb_funcall(self, id_publish_polled, 1, rb_ary_new_from_args(1, message));
+    if (keeps) publish_message(self, message);
+    else penstock_return(taking.taker, self, message, taking.fetched, publish_message);
     return message;
+}
+
+/* call_poll(timeout): the caller calls call_not_received if it is interrupted before it has kept the message. */
+static VALUE consumer_call_poll(VALUE self, VALUE timeout)
+{
+    return poll_one(self, timeout, true);
+}
+
+static VALUE consumer_call_not_received(VALUE self)
+{
+    struct penstock_polled *polled = penstock_polled_of(penstock_taker(), penstock_consumer_any(self));
+    if (polled && polled->fetched) polled->interrupted = polled->raised = true;
+    return Qnil;
 }
 
 static VALUE consumer_poll(int argc, VALUE *argv, VALUE self)
 {
     VALUE timeout = INT2FIX(DEFAULT_TIMEOUT_S);
     penstock_keywords(argc, argv, 0, "poll(timeout: 1)", 1, &sym_timeout, &timeout);
-    return consumer_call_poll(self, timeout);
+    return poll_one(self, timeout, false);
 }
 
 /* What this fiber has polled counts as processed, if polling again would say so. */
 static VALUE consumer_call_finish(VALUE self)
 {
     struct ps_consumer *consumer = penstock_consumer_get(self);
-    if (consumer->settings.mark == PS_MARK_NEXT_POLL) ps_ledger_finish(&consumer->ledger, this_owner());
+    if (consumer->settings.mark == PS_MARK_NEXT_POLL) ps_ledger_finish(&consumer->ledger, penstock_taker()->owner);
     return Qnil;
 }
 
-static void publish(const struct taking *taking, VALUE batch)
+/* The block that processes what this fiber has polled was left early. */
+static VALUE consumer_call_leave(VALUE self)
 {
-    if (count_of(taking) > 0 && ps_news_wanted(&taking->consumer->news, PS_NEWS_POLLED))
-        rb_funcall(taking->self, id_publish_polled, 1, batch);
-    if (taking->fetched && taking->fetched->end_count > 0 && ps_news_wanted(&taking->consumer->news, PS_NEWS_ENDS))
-        rb_funcall(taking->self, rb_intern("publish_ends"), 1, batch);
+    struct penstock_polled *polled = penstock_polled_of(penstock_taker(), penstock_consumer_any(self));
+    if (polled) polled->raised = true;
+    return Qnil;
+}
+
+/* Whether that is so, or an exception was raised since this fiber has polled. */
+static VALUE consumer_call_left(VALUE self)
+{
+    const struct penstock_polled *polled = penstock_polled_of(penstock_taker(), penstock_consumer_any(self));
+    return polled && polled->raised ? Qtrue : Qfalse;
+}
+
+static void publish_batch(VALUE self, VALUE batch)
+{
+    const struct ps_news *news = &penstock_consumer_any(self)->news;
+    const struct ps_fetched *fetched = penstock_batch_fetched(batch);
+    if (fetched->count > 0 && ps_news_wanted(news, PS_NEWS_POLLED)) rb_funcall(self, id_publish_polled, 1, batch);
+    if (fetched->end_count > 0 && ps_news_wanted(news, PS_NEWS_ENDS)) rb_funcall(self, rb_intern("publish_ends"), 1, batch);
+}
+
+static void return_batch(const struct taking *taking, VALUE batch)
+{
+    if (count_of(taking) > 0) penstock_return(taking->taker, taking->self, batch, taking->fetched, publish_batch);
+    else publish_batch(taking->self, batch);
 }
 
 static VALUE consumer_poll_batch(int argc, VALUE *argv, VALUE self)
@@ -476,7 +551,7 @@ static VALUE consumer_poll_batch(int argc, VALUE *argv, VALUE self)
     taking.ends = penstock_consumer_get(self)->settings.ends;
     take_messages(&taking, values[1]);
     batch = penstock_batch_finish(batch, penstock_consumer_deserializer(self));
-    publish(&taking, batch);
+    return_batch(&taking, batch);
     return batch;
 }
 
@@ -491,7 +566,7 @@ static VALUE consumer_call_poll_run(VALUE self, VALUE max, VALUE bytes)
     take_messages(&taking, INT2FIX(0));
     batch = penstock_batch_finish(batch, penstock_consumer_deserializer(self));
     if (!has_result(&taking)) return Qnil;
-    publish(&taking, batch);
+    return_batch(&taking, batch);
     return batch;
 }
 
@@ -500,11 +575,14 @@ void penstock_poll_methods_init(VALUE consumer_class)
     sym_timeout = ID2SYM(rb_intern("timeout"));
     sym_max = ID2SYM(rb_intern("max"));
     id_publish_polled = rb_intern("publish_polled");
-    id_taker = rb_intern("__penstock_taker__");
+    penstock_polled_init();
     rb_define_method(consumer_class, "poll", consumer_poll, -1);
     rb_define_method(consumer_class, "poll_batch", consumer_poll_batch, -1);
     rb_define_private_method(consumer_class, "call_poll", consumer_call_poll, 1);
     rb_define_private_method(consumer_class, "call_finish", consumer_call_finish, 0);
+    rb_define_private_method(consumer_class, "call_not_received", consumer_call_not_received, 0);
+    rb_define_private_method(consumer_class, "call_leave", consumer_call_leave, 0);
+    rb_define_private_method(consumer_class, "call_left", consumer_call_left, 0);
     rb_define_private_method(consumer_class, "call_poll_run", consumer_call_poll_run, 2);
     rb_define_private_method(consumer_class, "call_answer", consumer_call_answer, 0);
     rb_define_private_method(consumer_class, "call_serve", consumer_call_serve, 0);

@@ -16,24 +16,38 @@
  * is never released: a truncated answer to AddPartitionsToTxn leaves a topic locked (2.0.2, 2.14.2), and then each call of that
  * client waits for ever.
  */
-enum { OVERRUN_US = 5000000 };
+enum { OVERRUN_US = 5000000, LOOK_US = 250000 };
 
 struct transaction_wait {
     struct ps_transaction_job *job;
     bool cancelled;
     bool hangs;
+    bool given_up; /* the producer closes, and its time is up */
 };
+
+/* Sending offsets is the only call that closing cannot cut short: it continues, and its caller stops waiting. */
+static bool await_end(struct transaction_wait *wait, int64_t deadline_us)
+{
+    struct ps_completion *completion = &wait->job->job.completion;
+    if (wait->job->call != PS_TRANSACTION_OFFSETS) return penstock_wait(completion, deadline_us);
+    for (;;) {
+        int64_t until_us = penstock_earlier(deadline_us, ps_now_us() + LOOK_US);
+        if (penstock_wait(completion, until_us)) return true;
+        if (until_us == deadline_us) return false;
+        wait->given_up = ps_transaction_given_up(wait->job);
+        if (wait->given_up) return true; /* M:offsets_wait_ends */
+    }
+}
 
 static VALUE wait_body(VALUE arg)
 {
     struct transaction_wait *wait = (struct transaction_wait *)arg;
-    struct ps_completion *completion = &wait->job->job.completion;
-    if (penstock_wait(completion, wait->job->deadline_us)) return Qnil;
+    if (await_end(wait, wait->job->deadline_us)) return Qnil;
     wait->cancelled = ps_transaction_cancel(wait->job);
     if (wait->cancelled) return Qnil;
     /* The call has begun, and observes its deadline itself. */
     int64_t latest_us = wait->job->deadline_us > ps_now_us() ? wait->job->deadline_us : ps_now_us();
-    wait->hangs = !penstock_wait(completion, latest_us + OVERRUN_US); /* M:hung_transaction_ends */
+    wait->hangs = !await_end(wait, latest_us + OVERRUN_US); /* M:hung_transaction_ends */
     return Qnil;
 }
 
@@ -85,13 +99,14 @@ static VALUE make_call(const struct ps_producer *borrowed, enum ps_transaction_c
 
     struct ps_transaction_error error = { 0 };
     bool committed = false;
-    if (!interrupted && !wait.cancelled && !wait.hangs) {
+    if (!interrupted && !wait.cancelled && !wait.hangs && !wait.given_up) {
         error = job->error;
         committed = job->committed;
     }
     ps_job_abandon(&job->job);
     if (interrupted) rb_jump_tag(interrupted);
 
+    if (wait.given_up) penstock_raise_closed(&producer->client);
     if (wait.cancelled) {
         error = (struct ps_transaction_error){
             .err = RD_KAFKA_RESP_ERR__TIMED_OUT, .retriable = true,
@@ -257,6 +272,12 @@ static VALUE client_send_offsets(VALUE self, VALUE offsets, VALUE group, VALUE t
     return Qnil;
 }
 
+static VALUE client_failed_message(VALUE self)
+{
+    struct ps_producer *producer = penstock_producer_get(self);
+    return ps_client_inherited(&producer->client) ? Qnil : penstock_failed_message_error(producer);
+}
+
 /* ---- fatal errors ---- */
 
 static VALUE client_fatal_error(VALUE self)
@@ -314,6 +335,7 @@ void penstock_transaction_methods_init(VALUE client_class)
     rb_define_method(client_class, "commit_transaction", client_commit_transaction, 1);
     rb_define_method(client_class, "abort_transaction", client_abort_transaction, 1);
     rb_define_method(client_class, "send_offsets_to_transaction", client_send_offsets, 3);
+    rb_define_method(client_class, "failed_message", client_failed_message, 0);
     rb_define_method(client_class, "fatal_error", client_fatal_error, 0);
     rb_define_private_method(client_class, "call_test_fatal_error", client_call_test_fatal_error, 2);
     rb_define_method(client_class, "purge", client_purge, 0);

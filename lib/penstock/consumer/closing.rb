@@ -4,10 +4,6 @@ module Penstock
   # What {Consumer#close} does before the core closes the consumer, and how it knows whether the last message was processed.
   # @api private
   module ConsumerClosing
-    # A variable of the fiber: the consumer whose `each` an exception has ended.
-    GAVE_UP = :__penstock_gave_up__
-    private_constant :GAVE_UP
-
     private
 
     # @param timeout [Float, nil] ms
@@ -52,17 +48,16 @@ module Penstock
 
     # For {ConsumerSet#each_batch}: runs a block that processes what was polled.
     def processing
-      Thread.current[GAVE_UP] = nil
       yield
+      ended = true
       call_finish
-    rescue Exception # rubocop:disable Lint/RescueException -- as in each
-      Thread.current[GAVE_UP] = self
-      raise
+    ensure
+      call_leave unless ended
     end
 
     # Whether the calling thread was perhaps processing a message, and did not come to its end.
     def interrupted?
-      !$!.nil? || equal?(Thread.current[GAVE_UP]) || Thread.current.status == "aborting" || SignalTrap.here?
+      !$!.nil? || call_left || Thread.current.status == "aborting" || SignalTrap.here?
     end
 
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)

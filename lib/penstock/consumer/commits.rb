@@ -6,39 +6,52 @@ module Penstock
   module ConsumerCommits
     # What brokers answer to a member that they have removed.
     LOST = %i[illegal_generation unknown_member_id].freeze
-    # A new member epoch or generation may come between request and answer. librdkafka repeats only its own commits then.
-    STALE = %i[stale_member_epoch rebalance_in_progress].freeze
-    STALE_ATTEMPTS = 20
-    STALE_PAUSE = 0.1
-    private_constant :LOST, :STALE, :STALE_ATTEMPTS, :STALE_PAUSE
+    private_constant :LOST
 
     private
 
-    # @return [Array(Array<Array(String, Integer, Integer, Integer)>, Integer)] the offsets, nil if the partition was taken away;
-    #   and the assignment that they belong to, as the partition may be taken away before they are sent. 0: to none
-    def to_commit(what)
-      case what
-      when nil
-        epoch = call_epoch # before the offsets are read
-        [call_processed(config.mark != :manual), epoch]
-      when Hash then [places(what, nil), 0]
-      when Batch then [mark(what) ? places_after(what) : nil, what.epoch]
-      else [mark(what) == false ? nil : [place_of(what)], Consumer.__send__(:epoch_of, what)]
+    # Offsets that the program has chosen.
+    # @return [true]
+    def commit_places(places, async, timeout)
+      return true if places.empty?
+      return call_commit_async(places) || true if async
+
+      @notifier.committing(places) { call_commit(places, timeout) || places }
+      true
+    end
+
+    # What is processed when its turn comes.
+    # @param what [Message, Batch, nil] what was just marked
+    # @return [true]
+    def commit_processed(what, async, timeout)
+      return call_commit_async(nil) || true if async
+
+      places = what && places_of(what)
+      @notifier.committing(places || []) { call_commit_processed(places, epoch_of(what), timeout) }
+      true
+    end
+
+    # @return [Boolean]
+    def commit_marked(what, async, timeout)
+      case mark(what)
+      when true then commit_processed(what, async, timeout)
+      when nil then commit_places([place_of(what)], async, timeout) # a program made the message
+      else false
       end
     end
 
-    def places_after(batch) = batch.group_by_partition.values.flat_map(&:values).map { |list| place_of(list.last) }
+    # @return [Array<Array(String, Integer, Integer)>] with the offset after the last message
+    def places_of(what)
+      return [place_of(what)] unless what.is_a?(Batch)
 
-    def commit_now(offsets, timeout, epoch = 0)
-      attempts = 0
-      begin
-        call_commit(offsets, timeout, epoch)
-      rescue CommitError => e
-        raise unless STALE.include?(e.code) && (attempts += 1) < STALE_ATTEMPTS
+      Consumer.__send__(:places_of, what).map { |topic, partition, _, after| [topic, partition, after] }
+    end
 
-        sleep STALE_PAUSE
-        retry
-      end
+    # @return [Integer] 0: of nothing
+    def epoch_of(what)
+      return 0 if what.nil?
+
+      what.is_a?(Batch) ? what.epoch : Consumer.__send__(:epoch_of, what)
     end
 
     def place_of(message) = Consumer.__send__(:place_of, message)

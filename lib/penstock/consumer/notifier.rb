@@ -99,11 +99,12 @@ module Penstock
       end
 
       # Around a commit for which a thread waits.
-      # @param offsets [Array<Array(String, Integer, Integer)>]
+      # @param offsets [Array<Array(String, Integer, Integer)>] what it is about
+      # @yieldreturn [Array, nil] the same, of what was committed; nil: nothing was new
       def committing(offsets)
         start = now
-        yield
-        instrument("offsets.committed") { { offsets: by_topic(offsets), time: now - start } }
+        committed = yield or return
+        instrument("offsets.committed") { { offsets: by_topic(committed), time: now - start } }
       rescue CommitError, ConsumeTimeoutError => e
         instrument("offsets.commit_failed") { { offsets: by_topic(offsets), error: e, time: now - start } }
         raise

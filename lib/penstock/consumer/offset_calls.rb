@@ -184,7 +184,7 @@ module Penstock
       places = resolve(places, deadline, numbers: true)
       call_seek_back(places, deadline.left)
       committed = places.reject { |place| place[2].negative? }
-      commit_now(committed, deadline.left) unless committed.empty?
+      call_commit(committed, deadline.left) unless committed.empty?
     end
   end
 end

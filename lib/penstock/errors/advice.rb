@@ -5,8 +5,8 @@ module Penstock
   # @api private
   module Advice
     FENCED = "Another producer with the same transactional.id has taken over. " \
-             "Do not send again from here, and give each producer a transactional.id of its own. " \
-             "A transaction that lasts longer than transaction.timeout.ms causes the same error."
+             "Do not send again from here, and give each producer a transactional.id of its own."
+    OVERRAN = "Make a new producer, and put less into a transaction, or raise transaction.timeout.ms."
 
     BY_CODE = {
       queue_full: "Produce more slowly, wait for handles, or raise queue.buffering.max.messages.",
@@ -21,13 +21,26 @@ module Penstock
       cluster_authorization_failed: "Grant this client the right to write idempotently, or set enable.idempotence to false.",
       transactional_id_authorization_failed: "Grant this client the right to use and describe the transactional.id.",
       group_authorization_failed: "Grant this client the right to use the group.",
-      msg_size_too_large: "Make the message smaller, or raise message.max.bytes here and on the topic.",
+      msg_size_too_large: "Make the message smaller, or raise message.max.bytes here and max.message.bytes of the topic.",
       purge_queue: "It was purged before it was sent. Send it again if it is still needed.",
       purge_inflight: "It was purged after it was sent and may be in the topic. Sending it again may store it twice.",
       fatal: "The producer can do nothing more. Close it and make a new one.",
       fenced: FENCED,
       producer_fenced: FENCED,
       invalid_producer_epoch: FENCED
+    }.freeze
+
+    # Codes whose advice differs for messages that a broker has rejected.
+    FOR_DELIVERIES = {
+      msg_size_too_large: "The topic's max.message.bytes limits a whole batch: make the message smaller, set batch.size to " \
+                          "less, or raise max.message.bytes of the topic.",
+      record_list_too_large: "Set batch.size to less than segment.bytes of the topic, or raise the latter.",
+      invalid_record: "Give the message what the topic requires, such as a key if the topic is compacted. Messages of the same " \
+                      "batch fail with it: send them again without it.",
+      invalid_timestamp: "Use a timestamp that the topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms " \
+                         "allow. Messages of the same batch fail with it: send them again without it.",
+      invalid_different_record: "Another message of the same batch is invalid: send this one again without it.",
+      policy_violation: "Ask the cluster's administrators for the policy."
     }.freeze
 
     # Codes whose advice differs for consumers.
@@ -77,11 +90,13 @@ module Penstock
       resource_not_found: "Check the name."
     }.freeze
 
+    SPECIAL = { AdminError => FOR_ADMINS, ConsumeError => FOR_CONSUMERS, DeliveryError => FOR_DELIVERIES }.freeze
+
     KEEPS_TRYING = "The producer keeps trying to connect: send the message again later, or store it elsewhere."
 
     # Caused by the network, or its absence. The message then names the brokers and the last problem with a connection.
     NETWORK = %i[msg_timed_out timed_out transport all_brokers_down resolve].freeze
-    private_constant :FENCED, :BY_CODE, :FOR_CONSUMERS, :FOR_ADMINS, :KEEPS_TRYING, :NETWORK
+    private_constant :FENCED, :OVERRAN, :BY_CODE, :FOR_DELIVERIES, :FOR_CONSUMERS, :FOR_ADMINS, :SPECIAL, :KEEPS_TRYING, :NETWORK
 
     class << self
       # @param error_class [Class]
@@ -92,11 +107,20 @@ module Penstock
         return RejectionAdvice.advice(text) if error_class <= BrokerRejectedError
         return [BY_CODE[code], KEEPS_TRYING].compact.join(" ") if error_class <= BrokersUnreachableError
 
-        return FOR_ADMINS[code] || BY_CODE[code] if error_class <= AdminError
+        advice = by_code(error_class, code, text)
+        return advice unless error_class <= DeliveryError && text.include?("no connection works")
+
+        [RejectionAdvice.advice(text), advice].compact.join(" ")
+      end
+
+      # @return [String, nil]
+      def by_code(error_class, code, text)
+        return OVERRAN if error_class <= TransactionTimedOutError
 
         return if code == :bad_msg && !text.include?("headers") # of the whole message, or no message at all
 
-        (FOR_CONSUMERS[code] if error_class <= ConsumeError) || BY_CODE[code]
+        _, special = SPECIAL.find { |group, _| error_class <= group }
+        special&.fetch(code, nil) || BY_CODE[code]
       end
 
       # @return [Boolean] whether the message names brokers and the last problem; the text of a rejection has them already

@@ -89,8 +89,9 @@ module Penstock
     end
   end
 
-  # Time ran out: for a wait ({WaitTimeoutError}), for a message ({MessageTimedOutError}) or for a call of a consumer
-  # ({ConsumeTimeoutError}). These errors are in two groups; a `rescue` of this module catches them all.
+  # Time ran out: for a wait ({WaitTimeoutError}), a message ({MessageTimedOutError}), a transaction
+  # ({TransactionTimedOutError}) or a call of a consumer ({ConsumeTimeoutError}). These errors are in several groups; a `rescue`
+  # of this module catches them all.
   module TimeoutError; end
 
   # The client has no usable connection: brokers reject it ({BrokerRejectedError}), or none can be reached

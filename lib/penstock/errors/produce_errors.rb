@@ -9,7 +9,9 @@ module Penstock
   # librdkafka holds as many messages or bytes as it may (queue.buffering.max.*). The message was not accepted.
   class QueueFullError < ProduceError; end
 
-  # The message was accepted, and its delivery failed. {#retriable?} is true if the message is certainly not in the topic.
+  # The message was accepted, and its delivery failed. {#retriable?} is true if the message is certainly not in the topic, and
+  # sending it again may succeed. It is false for a message that a broker rejects for what it is, such as one that is too large:
+  # {DeliveryReport#status} says that it is not in the topic.
   # With {#fatal?} the cause is the producer's fatal error, and {#code} is the code of that error. A producer that was
   # fenced raises {ProducerFencedError} instead.
   class DeliveryError < ProduceError; end

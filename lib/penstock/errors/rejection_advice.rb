@@ -6,6 +6,9 @@ module Penstock
   module RejectionAdvice
     # The first pattern that matches.
     CHECKS = {
+      # The program's own reason, or ours, in any words.
+      /failed to acquire sasl oauthbearer token/i =>
+        "Check the token, principal and lifetime that config.oauth.token_provider_listener provides.",
       /another host name|another IP address|hostname mismatch|ip address mismatch/i =>
         "Use host names that the broker's certificate has, in bootstrap.servers and in the brokers' advertised.listeners. " \
         "To disable the check, set ssl.endpoint.identification.algorithm to \"none\".",

@@ -5,13 +5,23 @@ module Penstock
   # all are false, the call was not allowed now or the cluster rejected it, and nothing has changed.
   class TransactionError < Error; end
 
-  # Another producer with the same `transactional.id` has taken over, or the cluster has ended a transaction that lasted
-  # longer than `transaction.timeout.ms`. The code is `:fenced`. Every call on the producer raises this error: `produce_*`,
-  # waiting for a handle, and `transaction`. {DeliveryHandle#error} returns it for messages that the producer had not
-  # delivered.
+  # Another producer with the same `transactional.id` has taken over. The code is `:fenced`. Every call on the producer raises
+  # this error: `produce_*`, waiting for a handle, and `transaction`. {DeliveryHandle#error} returns it for messages that the
+  # producer had not delivered.
   #
   # Readers of committed messages see nothing of the transaction. Do not send again from this producer.
   class ProducerFencedError < TransactionError; end
+
+  # The transaction lasted longer than `transaction.timeout.ms`. So the cluster has aborted it, and fences the producer. Make a
+  # new one; {ConnectionPool} does. Readers of committed messages see nothing of the transaction.
+  class TransactionTimedOutError < ProducerFencedError
+    include TimeoutError
+  end
+
+  # The commit was sent, or may have been, and the cluster did not say in time how it has ended: the messages and offsets of the
+  # transaction are visible, or will be, or never. Running the transaction again may store its messages twice. {#retriable?} is
+  # true only with a consumer: {Producer#transaction} then finds out, and continues or goes back.
+  class TransactionOutcomeUnknownError < TransactionError; end
 
   # It is too late to abort: the transaction has been committed, possibly by a call that was interrupted or timed out.
   class TransactionCommittedError < TransactionError; end

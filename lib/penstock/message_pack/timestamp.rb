@@ -8,6 +8,9 @@ module Penstock
       # The ext type that the format gives it.
       TYPE = -1
 
+      SECONDS = (-(2**63)...(2**63))
+      private_constant :SECONDS
+
       # @return [Integer] seconds since the epoch, negative before it
       attr_reader :sec
       # @return [Integer] nanoseconds, from 0 to 999,999,999
@@ -27,6 +30,7 @@ module Penstock
       # @raise [RangeError] when a number does not fit
       def self.to_msgpack_ext(sec, nsec)
         raise RangeError, "nanoseconds must be at most 999,999,999, not #{nsec}" unless (0..999_999_999).cover?(nsec)
+        raise RangeError, "seconds must fit into 64 bits, and #{sec} do not" unless SECONDS.cover?(sec)
 
         if sec.negative? || sec >= 1 << 34 then [nsec, sec].pack("L>q>")
         elsif nsec.positive? || sec >= 1 << 32 then [(nsec << 34) | sec].pack("Q>")

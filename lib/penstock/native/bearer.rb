@@ -9,19 +9,24 @@ module Penstock
     class Bearer
       include AsJson
 
+      # Its message holds nothing of the token, so it may be shown.
+      class NotAcceptedError < ArgumentError; end
+
       # Beginnings of librdkafka's texts that may quote the token or an extension, and the text that replaces each.
       REASONS = {
-        /\AMust supply an unexpired token/ => "it has expired",
+        /\AMust supply an unexpired token/ =>
+          "it expired at %s; lifetime_ms is the time at which it expires, in milliseconds since the epoch",
         /\ACannot explicitly set the reserved/ => "\"auth\" cannot be the name of an extension",
         %r{\ASASL/OAUTHBEARER extension keys} => "the name of an extension must be letters, A to Z and a to z",
         %r{\ASASL/OAUTHBEARER extension values} => "the token and the values of extensions must be visible ASCII characters"
       }.freeze
       # The usual form of a token: a JSON Web Token.
       TOKEN = /\beyJ[\w-]{8,}(\.[\w-]*)*/
-      private_constant :REASONS, :TOKEN
+      private_constant :NotAcceptedError, :REASONS, :TOKEN
 
       # @param token [String]
-      # @param lifetime_ms [Integer] when the token expires, in ms since the epoch
+      # @param lifetime_ms [Integer] when the token expires, in ms since the epoch. A time after the year 3000 is probably in a
+      #   smaller unit, and is logged as a warning
       # @param principal_name [String] the owner of the token
       # @param extensions [Hash{String, Symbol => String}] sent to the broker with the token
       # @return [0]
@@ -32,11 +37,12 @@ module Penstock
       def oauthbearer_set_token(token:, lifetime_ms:, principal_name:, extensions: {})
         pairs = (extensions || {}).flat_map { |name, value| [name.to_s, value.to_s] }
         unless [token, principal_name, *pairs].all? { |text| text.is_a?(String) && Settings.text?(text) }
-          raise ArgumentError, "the token was not accepted: token, principal_name and extensions must be UTF-8 Strings " \
-                               "without a zero byte"
+          raise_not_accepted("token, principal_name and extensions must be UTF-8 Strings without a zero byte")
         end
-        reason = set_token(token, lifetime_ms, principal_name, pairs)
-        raise ArgumentError, "the token was not accepted: #{public_reason(reason)}" if reason
+        problem = expiry_problem(lifetime_ms)
+        # In any case: from now on the token appears in no text.
+        reason = set_token(token, problem ? 0 : lifetime_ms.to_i, principal_name, pairs)
+        raise_not_accepted(problem || public_reason(reason, lifetime_ms)) if reason
 
         @answered = true
         0
@@ -65,9 +71,23 @@ module Penstock
 
       private
 
+      def raise_not_accepted(reason) = raise(NotAcceptedError, "the token was not accepted: #{reason}")
+
+      # @return [String, nil] what is wrong with the time of expiry, unless it has passed
+      def expiry_problem(milliseconds)
+        unless milliseconds.is_a?(Integer) || (milliseconds.is_a?(Float) && milliseconds.finite?)
+          return "lifetime_ms must be an Integer of milliseconds since the epoch, not #{milliseconds.class}"
+        end
+
+        "lifetime_ms does not fit into 64 bits" unless milliseconds.to_i.between?(-(2**63), (2**63) - 1)
+      end
+
       # librdkafka's reason, without the parts of its text that may quote the token.
-      def public_reason(reason)
-        REASONS.find { |beginning, _| beginning.match?(reason) }&.last || "librdkafka gives a reason that may quote the token"
+      def public_reason(reason, expiry_ms)
+        _, text = REASONS.find { |beginning, _| beginning.match?(reason) }
+        return "librdkafka gives a reason that may quote the token" unless text
+
+        text.sub("%s") { Time.at(expiry_ms.to_i / 1000).utc.strftime("%F %T UTC") }
       end
 
       # librdkafka ignores a text that is empty or has a zero byte, and would keep waiting for an answer.

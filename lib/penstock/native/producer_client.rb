@@ -76,6 +76,9 @@ module Penstock
     #   @return [Boolean] `transactional.id` is set; never blocks
     # @!method idempotent?
     #   @return [Boolean] `enable.idempotence` is in effect, also because of `transactional.id`; never blocks
+    # @!method failed_message
+    #   @return [DeliveryError, BrokerRejectedError, nil] of the first message of the latest transaction that was not delivered;
+    #     never blocks
     # @!method fatal_error
     #   @return [FatalError, nil] the fatal error of this client, while it is open; never blocks
     # @!method purge

@@ -39,8 +39,9 @@ module Penstock
       end
       private_constant :Task
 
+      OWN_FILES = File.expand_path("..", __dir__)
       PATIENCE = 0.05 # seconds: a provider that has its token at hand is back, and clients hardly notice one that hangs
-      private_constant :PATIENCE
+      private_constant :OWN_FILES, :PATIENCE
 
       @thread = SharedThread.new("penstock.tokens", PATIENCE)
 
@@ -105,8 +106,10 @@ module Penstock
 
       # The provider's own words may hold the token. They are in the event's `error`, and nowhere else.
       def failure_text(error)
-        place = error.backtrace_locations&.first
+        place = error.backtrace_locations&.find { |line| !line.path.start_with?(OWN_FILES) }
         where = " at #{place.path}:#{place.lineno}" if place
+        return Text.printable("#{error.message}#{where}") if error.is_a?(Bearer.const_get(:NotAcceptedError))
+
         Text.printable("the token provider raised #{error.class}#{where}; its message is not shown here, as it may hold the " \
                        "token")
       rescue StandardError

@@ -159,10 +159,7 @@ module Penstock
 
       # @return [Boolean] whether no message of the flush is visible, because its own transaction was aborted
       def aborted?(alone, error)
-        return false if !alone || @internals.transactions.late_commit?
-
-        unknown = error.is_a?(TransactionError) && error.retriable? && !error.abortable? && !error.fatal?
-        !unknown
+        alone && !@internals.transactions.late_commit? && !error.is_a?(TransactionOutcomeUnknownError)
       end
 
       # The parent process sends the messages of its buffer. The child would send them a second time.

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "pool_members"
+
 module Penstock
   # Lends producers to one thread at a time. It is for transactions, because a producer runs one transaction at a time.
   # Without transactions any number of threads may share one producer, and no pool is needed. Requires the connection_pool
@@ -133,6 +135,7 @@ module Penstock
       @configure = configure
       @lock = Mutex.new
       @indexes = {}.compare_by_identity # of the producers that are open
+      @members = Members.new
       @shut_down = false
       @current = generation
       publish("connection_pool.created", size:, timeout:)
@@ -140,8 +143,11 @@ module Penstock
 
     # Lends a producer to the block. Do not close it.
     #
+    # A producer that was fenced or closed, or had another fatal error, is not lent again: a new one with its number takes its
+    # place.
+    #
     # Blocks: until a producer is free, up to the pool's timeout; interruptible at once. If a {#reload} or {#shutdown} ran
-    # during the block, also until the producer is closed.
+    # during the block, or a new producer takes the place of another, also until that one is closed.
     #
     # @yieldparam producer [Producer]
     # @return [Object] the block's value
@@ -151,10 +157,12 @@ module Penstock
     def with
       lender = nil
       Thread.handle_interrupt(Exception => :never) do # so that no producer is lost between two lines
-        lender, producer = Thread.handle_interrupt(Exception => :on_blocking) { borrow }
+        lender, member = Thread.handle_interrupt(Exception => :on_blocking) { borrow }
         begin
+          producer = @members.lend(member) { |broken| replace_broken(broken) }
           Thread.handle_interrupt(Exception => :immediate) { yield producer }
         ensure
+          @members.give_back(member)
           lender.pool.checkin
         end
       end
@@ -255,10 +263,18 @@ module Penstock
       @lock.synchronize do
         if @current.pid != Process.pid # in a fork child
           @indexes = {}.compare_by_identity
+          @members = Members.new
           @current = generation
         end
         @current
       end
+    end
+
+    # @return [Producer] with the number and the buffer of one that can do nothing more
+    def replace_broken(producer)
+      Thread.handle_interrupt(Exception => :on_blocking) { close_one(producer, nil) }
+      unsent = producer.messages
+      build.tap { |made| made.buffer_many(unsent) unless unsent.empty? }
     end
 
     # @return [Array(Generation, Producer)]
@@ -306,7 +322,7 @@ module Penstock
     # The gem calls the block with a lock held, so the block only collects. Producers returned later are closed in `with`.
     def retire(ended, timeout)
       ended.timeout = timeout
-      ended.pool.shutdown { |producer| ended.retired << producer }
+      ended.pool.shutdown { |member| ended.retired << @members.remove(member) }
       close_retired(ended)
     end
 

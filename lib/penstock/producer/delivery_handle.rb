@@ -16,7 +16,8 @@ module Penstock
     #   wait for the handle again.
     #   @param timeout [Numeric, nil] seconds to wait; more than an hour must be a Float; nil: no limit
     #   @return [DeliveryReport] of the delivered message
-    #   @raise [DeliveryError] when the delivery failed; `retriable?` is true if the message is certainly not in the topic
+    #   @raise [DeliveryError] when the delivery failed; `retriable?` is true if the message is certainly not in the topic, and
+    #     may be sent again
     #   @raise [ProducerFencedError] when another producer with the same `transactional.id` has taken over
     #   @raise [WaitTimeoutError] when the time ran out; the message may still be delivered
     #   @raise [ArgumentError] when the timeout is invalid, or an Integer above an hour, which looks like milliseconds

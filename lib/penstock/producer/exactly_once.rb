@@ -53,9 +53,8 @@ module Penstock
         raise_invalid_offset("the consumer must be a Penstock::Consumer, not #{consumer.class}") unless consumer.is_a?(Consumer)
 
         place = place_of(message)
-        unless offset_metadata.nil? || offset_metadata.is_a?(String)
-          raise_invalid_offset("offset_metadata must be a String or nil, not #{offset_metadata.class}")
-        end
+        problem = metadata_problem(offset_metadata)
+        raise_invalid_offset(problem) if problem
 
         @internals.notifier.timed("transaction.marked_as_consumed", message:, offset_metadata:) do
           @runner.store_offsets([[place[0], place[1], place[2] + 1, offset_metadata]], consumer)
@@ -123,6 +122,14 @@ module Penstock
         raise_invalid_place(message)
       end
 
+      # @return [String, nil]
+      def metadata_problem(metadata)
+        Offset.new(offset: 0, metadata:)
+        nil
+      rescue ArgumentError => e
+        e.message.sub(":metadata", "offset_metadata")
+      end
+
       def raise_invalid_place(other) = raise_invalid_offset("a message must have a topic, partition and offset: #{other.inspect}")
 
       def raise_invalid_offset(problem) = raise_error(TransactionalOffsetInvalidError, problem, "Nothing was marked.")
@@ -132,8 +139,9 @@ module Penstock
       def check(consumer, batch, metadata)
         consumer.is_a?(Consumer) or raise TypeError, "expected a Penstock::Consumer, not #{consumer.class}"
         batch.nil? || batch.is_a?(Batch) or raise TypeError, "expected a Penstock::Batch, not #{batch.class}"
-        metadata.nil? || metadata.is_a?(String) or
-          raise TypeError, "offset_metadata must be a String or nil, not #{metadata.class}"
+        problem = metadata_problem(metadata)
+        raise metadata.is_a?(String) ? ArgumentError : TypeError, problem if problem
+
         consumer.config.__send__(:check_transactions)
         return unless @runner.running?
 

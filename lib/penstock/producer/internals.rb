@@ -99,6 +99,9 @@ module Penstock
       # @return [Boolean] whether it is closing or closed
       def closed? = status.closing? || status.closed?
 
+      # @return [Boolean] whether its client has had a fatal error
+      def fatal? = !@variants.own&.client&.fatal_error.nil?
+
       # See {Producer#client}.
       def client
         check_usable

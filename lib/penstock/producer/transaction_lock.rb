@@ -76,12 +76,18 @@ module Penstock
       def raise_in_trap = SignalTrap.raise_if_here(@what)
 
       def synchronize_outside_traps
-        acquire(nil) or
-          raise ErrorFactory.build(TransactionDeadlockError, "waiting would never end: #{deadlock_reason || "deadlock"}",
-                                   "Nothing was sent or begun.")
+        acquire(nil) or raise_deadlock
         yield
       ensure
         release if owned? # also if an interrupt came just after it was acquired
+      end
+
+      def raise_deadlock
+        closing = "close the producer, which aborts what runs, and make a new one"
+        alive = "Resume that fiber until it has ended, use a fiber scheduler, or #{closing}"
+        advice = @thread&.alive? ? alive : closing.capitalize
+        raise ErrorFactory.build(TransactionDeadlockError, "waiting would never end: #{deadlock_reason || "deadlock"}",
+                                 "Nothing was sent or begun. #{advice}.")
       end
 
       def await(turn, deadline)

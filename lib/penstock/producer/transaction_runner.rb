@@ -173,12 +173,17 @@ module Penstock
           connection.proven
         end
       rescue TransactionError => e
-        unless e.abortable?
-          @stage = e.fatal? ? nil : :undecided
-          reload_after(client, e)
-        end
-        raise
+        failed = client.failed_message if e.abortable?
+        raise ErrorFactory.build_failed_commit(e, failed), cause: failed if failed
+        raise if e.abortable?
+
+        @stage = e.fatal? ? nil : :undecided
+        reload_after(client, e)
+        raise undecided?(e) ? ErrorFactory.build_undecided_commit(e, finds_out: !@ending.nil?) : e
       end
+
+      # Also a commit in which librdkafka hangs.
+      def undecided?(error) = !error.fatal? && (error.retriable? || error.code == :timed_out)
 
       # @raise [TransactionError] when the abort failed
       def roll_back(client)

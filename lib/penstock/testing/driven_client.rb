@@ -87,10 +87,9 @@ module Penstock
       def call_poll_run(...) = super.tap { |batch| @moved = true if batch }
 
       # Answers come at the next turn.
-      def call_commit_async(places, _epoch)
+      def call_commit_async(places)
         open
         @on_their_way << places
-        true
       end
 
       def call_close(timeout_ms)

@@ -15,7 +15,8 @@ module Penstock
   #     cluster.close
   #
   # Every method blocks for about a ms, rarely for a second, without the GVL. Any thread may call it. A fork child
-  # cannot use it, but can connect to it. After {#close} every method but {#close} and {#closed?} raises {ProducerClosedError}.
+  # cannot use it, but can connect to it. Programs that the process starts inherit its connections. After {#close} every method
+  # but {#close} and {#closed?} raises {ProducerClosedError}.
   class EmbeddedCluster
     extend RequiresSuper
     include Uncopyable

@@ -9,8 +9,18 @@ Mutation.area("ledger", test: "test/consumer/mark_test.rb") do
           sub: { "held(place, offset, epoch) && " => "" }, only: "test_a_message_of_an_earlier_assignment_cannot_be_marked"
   without :open_range_stops_progress, "nothing is processed behind an open range",
           sub: { " && !is_open(range)" => "" }, only: "test_another_threads_work_is_not_committed"
-  without :seek_forgets_ranges, "a seek forgets what was polled", only: "test_a_seek_forgets_what_another_thread_polled"
   without :close_stores_processed, "closing stores what is processed", only: "test_a_crashed_process_loses_nothing"
+end
+
+Mutation.area("ledger", test: "test/consumer/ledger_test.rb") do
+  without :marked_ranges_join, "what is marked behind open work takes no more memory with each poll",
+          only: "test_what_a_thread_still_works_on_does_not_make_the_rest_grow"
+  without :cuts_are_limited, "what comes again cannot be marked", by: "for (int i = 0; i < 0; i++) {",
+          only: "test_a_message_can_be_marked_if_and_only_if_it_does_not_come_again"
+  without :new_log_cuts, "what was polled from a log that has begun anew cannot be marked", by: "(void)notice_new_logs;",
+          only: "test_what_was_polled_before_the_log_began_anew_cannot_be_marked"
+  without :skipped_messages_markable, "what a seek skips can be marked", by: "for (int i = 0; i < 0; i++) {",
+          only: "test_a_message_can_be_marked_if_and_only_if_it_does_not_come_again"
 end
 
 Mutation.area("ledger", test: "test/consumer/memory_test.rb") do
@@ -19,8 +29,8 @@ Mutation.area("ledger", test: "test/consumer/memory_test.rb") do
 end
 
 Mutation.area("ledger", test: "test/proofs/core_test.rb", only: "test_no_part_of_the_core_uses_freed_memory_or_leaks") do
-  without :ranges_have_one_owner, "messages of two fibers are not in one range", sub: { "range->owner != owner || " => "" }
-  without :mark_keeps_to_owner, "a mark does not count for messages of other fibers", sub: { "range->owner == owner" => "true" }
+  without :ranges_have_one_owner, "messages of two fibers are not in one range", sub: { "range->owner == owner && " => "" }
+  without :mark_keeps_to_owner, "a mark does not count for messages of other fibers", sub: { "range->owner == of->owner" => "true" }
   without :revoked_places_removed, "nothing is known of a partition that was revoked", by: "(void)remove_place, (void)link;"
 end
 
@@ -124,8 +134,6 @@ end
 Mutation.area("rewind", test: "test/consumer/rewind_test.rb") do
   without :rewind_lowers_processed, "messages that come again are no longer processed",
           only: "test_a_marked_batch_is_no_longer_processed_when_it_is_rewound"
-  without :rewind_keeps_earlier, "messages before the rewound ones are still held",
-          only: "test_what_other_threads_work_on_before_it_can_still_be_marked"
 end
 
 Mutation.area("fetched", test: "test/proofs/core_test.rb", only: "test_no_part_of_the_core_uses_freed_memory_or_leaks") do

@@ -28,7 +28,4 @@ end
 Mutation.area("rewind", test: "test/consumer/rewind_test.rb") do
   without :rewind_keeps_held, "partitions that were taken away are left alone",
           only: "test_partitions_that_were_taken_away_are_left_alone"
-  without :rewound_messages_markable, "earlier messages can still be marked",
-          sub: { " || (epoch >= place->assigned && offset < place->kept)" => "" },
-          only: "test_what_other_threads_work_on_before_it_can_still_be_marked"
 end

@@ -106,3 +106,8 @@ Mutation.area("consumer events", test: "test/consumer/events_test.rb") do
   without :sync_commit_reported_once, "a commit that waits is reported once",
           sub: { "ps_commit_cb" => "NULL" }, only: "test_each_commit_is_published_with_its_offsets"
 end
+
+Mutation.area("exit", test: "test/process/close_within_test.rb") do
+  without :offsets_wait_ends, "a transaction that sends a consumer's offsets ends when its producer closes",
+          only: "test_a_transaction_of_a_consumer_ends_while_its_offsets_are_sent"
+end

@@ -46,6 +46,12 @@ void ps_random_watch_threads(rd_kafka_conf_t *conf); /* before rd_kafka_new: lib
 void ps_random_before_fork(void); /* only for pthread_atfork */
 void ps_random_after_fork(void);
 
+/* ---- pipes.c: librdkafka's pipes and other programs ------------------------------------------------------ */
+
+/* After librdkafka has made pipes: programs that the process starts do not inherit them. Does nothing except on Linux. */
+void ps_pipes_keep(void);
+void ps_pipes_keep_once(void); /* the same, at most once in each thread */
+
 /* ---- text.c: text from brokers and librdkafka -------------------------------------------------------- */
 
 enum ps_text_use {
@@ -57,6 +63,8 @@ enum ps_text_use {
 /* Makes valid UTF-8 of any bytes: invalid ones become U+FFFD. Writes as many whole characters as fit, and a NUL. Like
  * snprintf, it returns the bytes that the whole result needs; for clean text that is `size`. */
 size_t ps_text_clean(char *out, size_t room, const char *text, size_t size, enum ps_text_use use);
+/* True if the bytes are UTF-8, without a zero byte. */
+bool ps_text_valid(const char *text, size_t size);
 
 /* ---- eventfd.c: wakes one thread that sleeps in poll(2) ------------------------------------------- */
 

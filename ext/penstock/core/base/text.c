@@ -1,7 +1,7 @@
 /*
  * Text from outside: brokers' error messages and host names, and librdkafka's quotes of them. Its bytes may be invalid UTF-8,
  * also because a fixed-size buffer has cut a character. Its control characters could forge lines of a log or control the
- * terminal that shows it. ps_text_clean is the only function that makes such text safe.
+ * terminal that shows it. ps_text_clean is the only function that makes such text safe. ps_text_valid checks the program's own.
  *
  * No state. Any thread, including librdkafka's callbacks: it neither allocates nor locks.
  */
@@ -76,6 +76,15 @@ static void json_step(struct json *json, unsigned code)
     if (json->escaped) json->escaped = false;
     else if (code == '\\' && json->inside) json->escaped = true;
     else if (code == '"') json->inside = !json->inside;
+}
+
+bool ps_text_valid(const char *text, size_t size)
+{
+    for (size_t i = 0, skip, taken; i < size; i += taken) {
+        taken = text[i] == '\0' ? 0 : character((const unsigned char *)text + i, size - i, &skip);
+        if (taken == 0) return false;
+    }
+    return true;
 }
 
 size_t ps_text_clean(char *out, size_t room, const char *text, size_t size, enum ps_text_use use)

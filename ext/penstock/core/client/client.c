@@ -74,6 +74,7 @@ static int resolve_cb(const char *node, const char *service, const struct addrin
                       void *opaque)
 {
     (void)opaque;
+    ps_pipes_keep_once(); /* as connections.c does, which does not watch every client */
     if (!node) { /* librdkafka frees the addresses this way */
         freeaddrinfo(*result);
         return 0;
@@ -147,7 +148,10 @@ static rd_kafka_t *client_make_rk(struct ps_client *client, char *errstr, size_t
     rd_kafka_conf_t *conf = configure(client);
     bool intercepted = intercept(client, conf);
     rd_kafka_t *rk = rd_kafka_new(client->kind->type, conf, errstr, errstr_size);
-    if (rk) return rk;
+    if (rk) {
+        ps_pipes_keep();
+        return rk;
+    }
     client->conf_leaked = intercepted;
     /* M:rejected_conf_freed */
     if (!client->conf_leaked || rd_kafka_version() >= FREES_INTERCEPTORS_ONCE) rd_kafka_conf_destroy(conf);

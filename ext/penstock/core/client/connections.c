@@ -123,10 +123,18 @@ static rd_kafka_resp_err_t answered_cb(rd_kafka_t *rk, int socket, const char *b
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
+static rd_kafka_resp_err_t thread_start_cb(rd_kafka_t *rk, rd_kafka_thread_type_t type, const char *name, void *unused)
+{
+    (void)rk, (void)name, (void)unused;
+    if (type == RD_KAFKA_THREAD_BROKER) ps_pipes_keep_once(); /* the broker's pipe is made before its thread */
+    return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
 static rd_kafka_resp_err_t new_cb(rd_kafka_t *rk, const rd_kafka_conf_t *conf, void *arg, char *errstr, size_t size)
 {
     (void)conf, (void)errstr, (void)size;
     rd_kafka_interceptor_add_on_response_received(rk, "penstock.connections", answered_cb, arg);
+    rd_kafka_interceptor_add_on_thread_start(rk, "penstock.connections", thread_start_cb, NULL);
     return rd_kafka_interceptor_add_on_broker_state_change(rk, "penstock.connections", state_cb, arg);
 }
 

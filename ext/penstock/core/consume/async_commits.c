@@ -1,7 +1,7 @@
 /*
  * Commits that no caller waits for: Consumer#commit with async: true, and what is processed, every auto.commit.interval.ms. At
- * most one request is on its way. Offsets that come meanwhile wait. A later one replaces an earlier one of its partition, and the
- * next request has all of them. The committer, one thread for all consumers (committer.c), sends the requests and receives the
+ * most one request is on its way. What is processed is read when it is sent. Offsets that the program has chosen wait meanwhile: a
+ * later one replaces an earlier one of its partition, and the next request has all of them. The committer, one thread for all consumers (committer.c), sends the requests and receives the
  * answers. The polling thread has no part in it, so the results come whether the program polls or not.
  *
  * librdkafka's own timer for what is processed is not used. It sends a commit although an earlier one is on its way, and repeats
@@ -76,6 +76,7 @@ static void send_stored(struct ps_consumer *consumer)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     atomic_store(&commits->stored_due_us, 0);
+    commits->stored_asked = false;
     rd_kafka_resp_err_t err = rd_kafka_commit_queue(consumer->client.rk, NULL, commits->answers, ps_commit_cb, NULL);
     if (err) {
         ps_consumer_commit_result(consumer, err, NULL);
@@ -104,7 +105,7 @@ static void take_all_waiting(struct ps_async_commits *commits)
 /* With the lock. */
 static bool any_waiting(const struct ps_async_commits *commits)
 {
-    bool any = commits->waiting != NULL;
+    bool any = commits->waiting || commits->stored_asked;
     for (const struct ps_commit_turn *turn = commits->turns; turn && !any; turn = turn->next) any = turn->after != NULL;
     return any;
 }
@@ -127,6 +128,7 @@ void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic
     pthread_mutex_lock(&commits->lock);
     take_all_waiting(commits);
     send_waiting(consumer);
+    if (commits->stored_asked) send_stored(consumer);
     for (int i = 0; commits->sent && i < revoked->cnt; i++)
         rd_kafka_topic_partition_list_del(commits->sent, revoked->elems[i].topic, revoked->elems[i].partition);
     ring_committer(commits);
@@ -220,12 +222,17 @@ static bool has_error(rd_kafka_event_t *answer, int code)
     return false;
 }
 
+bool ps_commit_is_stale(rd_kafka_event_t *answer)
+{
+    return has_error(answer, STALE_MEMBER_EPOCH);
+}
+
 /* librdkafka repeats only its own commits when the member got a new epoch between request and answer. */
 static bool to_be_repeated(const struct ps_consumer *consumer, rd_kafka_event_t *answer)
 {
     const struct ps_async_commits *commits = &consumer->async_commits;
     bool sent = commits->stored_sent || (commits->sent && commits->sent->cnt > 0);
-    bool passes = has_error(answer, STALE_MEMBER_EPOCH) || ps_commit_refused(consumer, rd_kafka_event_error(answer), commits->sent_us);
+    bool passes = ps_commit_is_stale(answer) || ps_commit_refused(consumer, rd_kafka_event_error(answer), commits->sent_us);
     return sent && passes && commits->attempts < PS_COMMIT_ATTEMPTS;
 }
 
@@ -249,7 +256,12 @@ static void answered(struct ps_consumer *consumer, rd_kafka_event_t *answer, boo
     } else if (commits->on_their_way == 0) {
         destroy_list(&commits->sent);
     }
-    if (stored_failed) atomic_store(&commits->stored_due_us, again ? commits->again_us : ps_now_us() + consumer->settings.commit_every_us);
+    if (stored_failed && again) {
+        commits->stored_asked = true;
+        atomic_store(&commits->stored_due_us, commits->again_us);
+    } else if (stored_failed && consumer->settings.commit_every_us) {
+        atomic_store(&commits->stored_due_us, ps_now_us() + consumer->settings.commit_every_us);
+    }
     if (commits->on_their_way == 0) commits->stored_sent = false;
     pthread_mutex_unlock(&commits->lock);
     ring_turn(consumer);
@@ -364,16 +376,16 @@ static bool lets_close(struct ps_consumer *consumer)
     int64_t begun_us = commits->closing_us;
     int64_t send_by_us = close_by_us == PS_FOREVER ? PS_FOREVER : begun_us + (close_by_us - begun_us) / 2;
     pthread_mutex_lock(&commits->lock);
-    atomic_store(&commits->stored_due_us, 0);
-    bool lets = !any_waiting(commits) || now_us >= send_by_us;
+    bool lets = !any_waiting(commits) || now_us >= send_by_us, late = lets && any_waiting(commits);
     if (lets) take_all_waiting(commits);
-    rd_kafka_topic_partition_list_t *late = lets ? commits->waiting : NULL;
+    rd_kafka_topic_partition_list_t *list = lets ? commits->waiting : NULL;
     if (lets) commits->waiting = NULL;
+    if (lets) commits->stored_asked = false;
+    if (!commits->stored_asked) atomic_store(&commits->stored_due_us, 0);
     pthread_mutex_unlock(&commits->lock);
-    if (!late) return lets;
-    ps_consumer_commit_result(consumer, RD_KAFKA_RESP_ERR__TIMED_OUT, late);
-    rd_kafka_topic_partition_list_destroy(late);
-    return true;
+    if (late) ps_consumer_commit_result(consumer, RD_KAFKA_RESP_ERR__TIMED_OUT, list);
+    destroy_list(&list);
+    return lets;
 }
 
 /* Closing leaves the group when no short call is in progress. So from here on nothing is sent. */
@@ -465,33 +477,30 @@ static int let_committer_work(struct ps_consumer *consumer)
     return failed;
 }
 
-bool ps_consumer_drop_lost(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list, uint64_t epoch)
+/* With the lock, and the committer works for the consumer. */
+static void add_commit(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list)
 {
-    int before = list->cnt;
-    for (int i = list->cnt - 1; epoch && i >= 0; i--) {
-        const rd_kafka_topic_partition_t *place = &list->elems[i];
-        if (!ps_ledger_owns(&consumer->ledger, place->topic, place->partition, epoch))
-            rd_kafka_topic_partition_list_del_by_idx(list, i);
+    struct ps_async_commits *commits = &consumer->async_commits;
+    if (list) {
+        wait_behind_all(commits, list);
+        return;
     }
-    return list->cnt < before;
+    commits->stored_asked = true;
+    atomic_store(&commits->stored_due_us, ps_now_us());
 }
 
-/* The lock is held while it looks what is lost: ps_async_commits_revoked then sends what it has added. */
-int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list, uint64_t epoch, bool *lost)
+int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     int failed = -1;
     pthread_mutex_lock(&commits->lock);
-    if (ps_client_enter(&consumer->client)) {
-        *lost = ps_consumer_drop_lost(consumer, list, epoch);
-        failed = let_committer_work(consumer);
-        if (failed || list->cnt == 0) rd_kafka_topic_partition_list_destroy(list);
-        else wait_behind_all(commits, list);
+    if (ps_client_enter(&consumer->client) && (failed = let_committer_work(consumer)) == 0) {
+        add_commit(consumer, list);
         ring_committer(commits);
-    } else {
-        rd_kafka_topic_partition_list_destroy(list);
+        list = NULL;
     }
     pthread_mutex_unlock(&commits->lock);
+    destroy_list(&list);
     return failed;
 }
 

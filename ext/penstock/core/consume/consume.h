@@ -31,6 +31,7 @@ struct ps_record { /* one message */
 struct ps_fetched {
     _Atomic uint32_t refs;
     _Atomic uint32_t readers;
+    _Atomic bool seen;     /* the program has looked at it */
     struct ps_record *records;
     size_t count, room;
     size_t expected;       /* how many messages will be added, probably; 0: unknown */
@@ -107,13 +108,14 @@ bool ps_ledger_pause(struct ps_ledger *ledger, const char *topic, int32_t partit
 rd_kafka_topic_partition_list_t *ps_ledger_paused(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *among);
 /* Reading begins here; negative: where librdkafka finds it. */
 void ps_ledger_begin(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset);
-/* The program reads on at `offset`; negative: not known as a number. `rewinds`: librdkafka stores it, too. */
+/* The program reads on at `offset`; negative: not known as a number. `rewinds`: librdkafka stores it, too, and what the program works on
+ * holds back no commit any more. */
 void ps_ledger_seek(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, bool rewinds);
 void ps_ledger_ended(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset); /* fetched up to here */
-/* This offset and later ones come again. Messages from before that have them cannot be marked any more. */
+/* This offset and later ones come again. */
 void ps_ledger_rewind(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset);
-/* Whether a message that was taken in `epoch` (0: not compared) could be marked: the partition was not taken away since, and the
- * offset does not come again. */
+/* Whether a message that was taken in `epoch` (0: not compared) can be marked: the partition was not taken away since, and the message
+ * does not come again. */
 bool ps_ledger_holds(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, uint64_t epoch);
 /* The epoch in which the partition was assigned, or the first one after that in which messages of it were handed out. 0: none, or
  * the program has chosen where to read. */
@@ -136,8 +138,8 @@ bool ps_ledger_reserve(struct ps_ledger *ledger, const char *topic, int32_t part
 uint64_t ps_ledger_epoch(struct ps_ledger *ledger); /* of the latest assignment */
 bool ps_ledger_open(struct ps_ledger *ledger); /* something that was handed out is not marked */
 void ps_ledger_finish(struct ps_ledger *ledger, uint64_t owner); /* marks all that it has got; 0: that all owners have got */
-/* Marks a message, and the earlier ones of its partition that the same owner has got. False: the partition was taken away since
- * `epoch` (0: not compared), or the message was not handed out. */
+/* Marks a message, and the earlier ones of its partition that the same owner has got. False: see ps_ledger_holds, or the message was
+ * not handed out. */
 bool ps_ledger_mark(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, int32_t leader_epoch,
                     uint64_t epoch);
 /* librdkafka has paused all partitions, and resumes those that stay: the messages that were handed out last may come again. */
@@ -195,6 +197,7 @@ struct ps_async_commits {
     rd_kafka_topic_partition_list_t *waiting; /* for the next request, before all turns; NULL: none. Only while `answers` is set */
     rd_kafka_topic_partition_list_t *sent;    /* what is on its way, and may be sent again */
     _Atomic int64_t stored_due_us;            /* then what librdkafka has stored is committed; 0: nothing new is stored */
+    bool stored_asked;                        /* the program has asked for that: it is also sent before partitions are given up */
     bool stored_sent;                         /* what it has stored is on its way */
     int64_t sent_us;                          /* when the last of these was sent */
     int on_their_way;                         /* requests; more than one only if partitions were revoked */
@@ -456,11 +459,10 @@ void ps_consumer_log_error(struct ps_consumer *consumer, rd_kafka_resp_err_t err
  * that receives a result calls it, with or without the GVL. `offsets` may be NULL. */
 void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t err,
                                const rd_kafka_topic_partition_list_t *offsets);
-/* Owns `list`. 0: it will be sent, and its result goes to ps_consumer_commit_result. -1: not open. Otherwise errno. `epoch`: that of
- * the messages, or 0. Partitions that were taken away since are left out, and `lost` says so. */
-int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list, uint64_t epoch, bool *lost);
-/* Takes out of the list what was taken away since `epoch`. True: something was. 0: does nothing. */
-bool ps_consumer_drop_lost(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list, uint64_t epoch);
+/* Owns `list`, offsets that the program has chosen; NULL: what is processed when it is sent. 0: it will be sent, and its result goes to
+ * ps_consumer_commit_result. -1: not open. Otherwise errno. */
+int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list);
+bool ps_commit_is_stale(rd_kafka_event_t *answer); /* the member got a new epoch between request and answer */
 /* Around a commit for which a caller waits. It may be sent when its turn has come: no earlier commit is on its way. */
 void ps_commit_turn_join(struct ps_consumer *consumer, struct ps_commit_turn *turn);
 bool ps_commit_turn_has_come(struct ps_consumer *consumer, struct ps_commit_turn *turn);
@@ -518,7 +520,9 @@ bool ps_consumer_may_take(struct ps_consumer *consumer, uint64_t owner, bool *wo
 
 /* The calls, and their arguments and results. */
 enum ps_consumer_call {
-    PS_CONSUMER_SUBSCRIBE, PS_CONSUMER_ASSIGN, PS_CONSUMER_ASSIGNMENT, PS_CONSUMER_COMMIT, PS_CONSUMER_COMMITTED,
+    PS_CONSUMER_SUBSCRIBE, PS_CONSUMER_ASSIGN, PS_CONSUMER_ASSIGNMENT, PS_CONSUMER_COMMITTED,
+    PS_CONSUMER_COMMIT,     /* offsets that the program has chosen */
+    PS_CONSUMER_COMMIT_PROCESSED, /* what is processed when its turn comes, if these partitions, or NULL, are held since `epoch` */
     PS_CONSUMER_OFFSETS,    /* those of times (ms), RD_KAFKA_OFFSET_BEGINNING or RD_KAFKA_OFFSET_END; -1: no message so late */
     PS_CONSUMER_PARTITIONS, /* all partitions of topics */
     PS_CONSUMER_SEEK,
@@ -535,14 +539,13 @@ struct ps_consumer_job {
     rd_kafka_topic_partition_list_t *list; /* argument or result; owned; may be NULL */
     int timeout_ms;
     uint64_t epoch;                        /* of a rewind: leaves alone what ps_ledger_holds not; the result lacks it. Of a commit: see
-                                            * ps_consumer_drop_lost */
+                                            * PS_CONSUMER_COMMIT_PROCESSED */
     _Atomic bool done;                     /* `list` has the result */
     rd_kafka_resp_err_t err;
     char text[256];                        /* details of `err`; may be empty */
 };
 
-/* Starts a librdkafka call on its own thread. Owns `list`, even if it fails. NULL: not open, or no thread (errno). `epoch`: of a
- * rewind. */
+/* Starts a librdkafka call on its own thread. Owns `list`, even if it fails. NULL: not open, or no thread (errno). */
 struct ps_consumer_job *ps_consumer_start(struct ps_consumer *consumer, enum ps_consumer_call call,
                                           rd_kafka_topic_partition_list_t *list, int timeout_ms, uint64_t epoch);
 /* Of a call that waits for the group's answer: none will come, as closing has left the group or its time is up. */

@@ -63,18 +63,39 @@ static bool await_turn(struct ps_consumer_job *query, struct ps_commit_turn *tur
     return true;
 }
 
-/* No thread gives up partitions between the comparison and the request, nor answers a rebalance. False: one was answered before, and
- * the member joins again: the commit has to wait once more. */
-static bool send_commit(struct ps_consumer_job *query, rd_kafka_queue_t *answers, bool *lost, rd_kafka_resp_err_t *err)
+/* ---- commits for which a caller waits ---- */
+
+struct commit {
+    struct ps_consumer_job *query;
+    struct ps_commit_turn turn;
+    rd_kafka_queue_t *answers;
+    rd_kafka_event_t *answer; /* the latest; NULL: none */
+    int64_t sent_us;
+};
+
+static bool all_owned(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *places, uint64_t epoch)
 {
+    for (int i = 0; places && i < places->cnt; i++)
+        if (!ps_ledger_owns(&consumer->ledger, places->elems[i].topic, places->elems[i].partition, epoch)) return false;
+    return true;
+}
+
+/* What is processed is read when the turn has come. No thread gives up partitions between that and the request, nor answers a
+ * rebalance. False: one was answered before, and the member joins again: the commit has to wait once more. */
+static bool send_commit(struct commit *commit, rd_kafka_resp_err_t *err)
+{
+    const struct ps_consumer_job *query = commit->query;
     struct ps_consumer *consumer = query->consumer;
+    bool chosen = query->call == PS_CONSUMER_COMMIT;
     *err = RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION;
     pthread_mutex_lock(&consumer->taking);
     bool waits = ps_consumer_joins(consumer);
-    if (!waits) *lost = ps_consumer_drop_lost(consumer, query->list, query->epoch);
-    if (!waits && (query->list->cnt > 0 || !*lost))
+    if (!waits && (chosen || all_owned(consumer, query->list, query->epoch))) {
+        if (!chosen) ps_consumer_store(consumer);
+        commit->sent_us = ps_now_us();
         /* M:sync_commit_reported_once */
-        *err = rd_kafka_commit_queue(consumer->client.rk, query->list, answers, ps_commit_cb, NULL);
+        *err = rd_kafka_commit_queue(consumer->client.rk, chosen ? query->list : NULL, commit->answers, ps_commit_cb, NULL);
+    }
     pthread_mutex_unlock(&consumer->taking);
     return !waits;
 }
@@ -93,41 +114,70 @@ static rd_kafka_event_t *await_commit(const struct ps_consumer *consumer, rd_kaf
 
 /* rd_kafka_commit in two steps. rd_kafka_commit would wait for session.timeout.ms if there is no coordinator, even while
  * closing. */
+static rd_kafka_resp_err_t commit_once(struct commit *commit)
+{
+    struct ps_consumer *consumer = commit->query->consumer;
+    rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR__DESTROY;
+    bool sent = false;
+    while (!sent && await_turn(commit->query, &commit->turn, PS_FOREVER)) sent = send_commit(commit, &err);
+    become_long_call(consumer);
+    if (!sent || err) return sent ? err : RD_KAFKA_RESP_ERR__DESTROY;
+    commit->answer = await_commit(consumer, commit->answers);
+    if (!commit->answer) return RD_KAFKA_RESP_ERR__DESTROY;
+    err = rd_kafka_event_error(commit->answer);
+    return ps_commit_refused(consumer, err, commit->sent_us) ? RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS : err;
+}
+
+static bool become_short_call(struct ps_consumer *consumer)
+{
+    if (!ps_client_enter(&consumer->client)) return false;
+    ps_client_exit_long(&consumer->client);
+    return true;
+}
+
+/* Sends a commit again that a broker wants again, without losing its turn. */
+static bool prepare_again(struct commit *commit, rd_kafka_resp_err_t err)
+{
+    bool again = err == RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS || (commit->answer && ps_commit_is_stale(commit->answer));
+    if (!again || !asks_on(commit->query)) return false;
+    usleep(PS_COMMIT_PAUSE_US);
+    if (!become_short_call(commit->query->consumer)) return false;
+    if (commit->answer) rd_kafka_event_destroy(commit->answer);
+    commit->answer = NULL;
+    return true;
+}
+
+/* The result has the errors of single partitions, and of what is processed only what was committed. */
+static void take_result(struct commit *commit, rd_kafka_resp_err_t err)
+{
+    struct ps_consumer_job *query = commit->query;
+    const rd_kafka_topic_partition_list_t *list = commit->answer ? rd_kafka_event_topic_partition_list(commit->answer) : NULL;
+    bool chosen = query->call == PS_CONSUMER_COMMIT;
+    if (chosen && !list) return;
+    rd_kafka_topic_partition_list_t *result = rd_kafka_topic_partition_list_new(list ? list->cnt : 0);
+    for (int i = 0; list && i < list->cnt; i++)
+        if (chosen || list->elems[i].offset >= 0) ps_copy_place(result, &list->elems[i]);
+    if (query->list) rd_kafka_topic_partition_list_destroy(query->list);
+    query->list = result;
+    if (err) forget_common_error(query->list);
+}
+
 static rd_kafka_resp_err_t consumer_commit(struct ps_consumer_job *query)
 {
     struct ps_consumer *consumer = query->consumer;
-    struct ps_commit_turn turn = { 0 };
-    bool lost = false, sent = false;
-    rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR__DESTROY;
-    rd_kafka_queue_t *answers = rd_kafka_queue_new(consumer->client.rk);
-    int64_t sent_us = 0;
-    ps_commit_turn_join(consumer, &turn);
-    while (!sent && await_turn(query, &turn, PS_FOREVER)) {
-        sent_us = ps_now_us();
-        sent = send_commit(query, answers, &lost, &err);
-    }
-    become_long_call(consumer);
-    if (!sent) {
-        ps_commit_turn_leave(consumer, &turn);
-        rd_kafka_queue_destroy(answers);
-        return RD_KAFKA_RESP_ERR__DESTROY;
-    }
-    rd_kafka_event_t *answer = err ? NULL : await_commit(consumer, answers);
-    ps_commit_turn_leave(consumer, &turn);
-    if (!err) err = answer ? rd_kafka_event_error(answer) : RD_KAFKA_RESP_ERR__DESTROY;
-    const rd_kafka_topic_partition_list_t *list = answer ? rd_kafka_event_topic_partition_list(answer) : NULL;
-    if (list && query->list) { /* with the errors of single partitions */
-        rd_kafka_topic_partition_list_destroy(query->list);
-        query->list = ps_plain_copy(list);
-        if (err) forget_common_error(query->list);
-    }
-    if (answer) rd_kafka_event_destroy(answer);
-    rd_kafka_queue_destroy(answers);
-    if (ps_commit_refused(consumer, err, sent_us)) err = RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS; /* the program tries again */
-    if (!err && lost) err = RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION;
+    struct commit commit = { .query = query, .answers = rd_kafka_queue_new(consumer->client.rk) };
+    ps_commit_turn_join(consumer, &commit.turn);
+    rd_kafka_resp_err_t err = commit_once(&commit);
+    for (int i = 1; i < PS_COMMIT_ATTEMPTS && prepare_again(&commit, err); i++) err = commit_once(&commit);
+    ps_commit_turn_leave(consumer, &commit.turn);
+    take_result(&commit, err);
+    if (commit.answer) rd_kafka_event_destroy(commit.answer);
+    rd_kafka_queue_destroy(commit.answers);
     if (err != RD_KAFKA_RESP_ERR__NO_OFFSET) ps_increase(err ? &consumer->counts.failed_commits : &consumer->counts.commits, 1);
     return err;
 }
+
+/* ---- questions to brokers ---- */
 
 /* Asks for the partitions of a topic, which also tells librdkafka who leads them. */
 static rd_kafka_resp_err_t ask_partitions(rd_kafka_t *rk, const char *topic, int timeout_ms,
@@ -573,7 +623,7 @@ static void consumer_subscribe(struct ps_consumer_job *query)
 
 static bool answered_later(enum ps_consumer_call call)
 {
-    return call == PS_CONSUMER_COMMIT || call == PS_CONSUMER_COMMITTED || call == PS_CONSUMER_OFFSETS ||
+    return call == PS_CONSUMER_COMMIT || call == PS_CONSUMER_COMMIT_PROCESSED || call == PS_CONSUMER_COMMITTED || call == PS_CONSUMER_OFFSETS ||
            call == PS_CONSUMER_PARTITIONS || call == PS_CONSUMER_STARTS;
 }
 
@@ -587,6 +637,7 @@ static void job_run(struct ps_job *job)
     case PS_CONSUMER_ASSIGN: query->err = consumer_assign(query); break;
     case PS_CONSUMER_ASSIGNMENT: query->err = rd_kafka_assignment(rk, &query->list); break;
     case PS_CONSUMER_COMMIT:
+    case PS_CONSUMER_COMMIT_PROCESSED:
         query->err = consumer_commit(query);
         if (!query->err) ps_consumer_group_answers(query->consumer);
         break;

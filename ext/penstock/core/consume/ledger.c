@@ -9,9 +9,14 @@
  *     marked:      |=======          |=================|             |
  *     processed: up to here ^
  *
- * Each assignment has a number, its epoch, that no other assignment of the process has. A message knows the epoch in which it was
- * taken, and a partition the one in which it was assigned. A message that is older than its partition's assignment cannot be
- * marked: another member may have had the partition in between. A seek or rewind begins an epoch too.
+ * A message can be marked if and only if it does not come again. Each assignment, seek and rewind begins an epoch, a number that
+ * nothing else in the process has. A message knows the epoch in which it was taken, and a partition the one in which it was
+ * assigned: an older message was perhaps read by another member since. A seek or rewind back cuts off the offsets that come again.
+ * The messages with these offsets that were taken before that epoch cannot be marked any more; those before the cut, on which other
+ * threads may work, still can.
+ *
+ *     handed out:  |---- owner 1 ----|---- owner 2 ----|-- owner 1 --|
+ *     rewind to:                           ^ cut: ------------------>|
  */
 #include "consume/consume.h"
 #include <stdlib.h>
@@ -24,16 +29,24 @@ struct range {
     uint64_t owner;
     int64_t from, to;                           /* `to` is the offset after the last one */
     int64_t marked;                             /* all before it are marked */
+    uint64_t epoch;                             /* in which it was handed out */
     int32_t leader_epoch;                       /* of the last marked message */
     int32_t last_leader_epoch;                  /* of the last message */
 };
+
+struct cut { /* offsets that come again, or have come again, of messages that were handed out before `epoch` */
+    uint64_t epoch;
+    int64_t from, to;
+};
+
+enum { ROWS = 256, MOST_SPARE = 64, MOST_CUTS = 16 };
 
 struct ps_place {
     struct ps_place *next;    /* in its row of the table */
     struct range *first, *last;
     uint64_t assigned;        /* the epoch in which it was assigned */
-    uint64_t since;           /* the same, or that of the latest change of its position */
-    int64_t kept;             /* offsets below it were not affected by such changes */
+    struct cut cuts[MOST_CUTS]; /* the oldest first */
+    int cut_count;
     int64_t begin;            /* where reading began: an offset, or one of librdkafka's numbers for a place; INVALID: unknown */
     int64_t position;         /* after the last message that was handed out; -1: none was */
     int64_t latest;           /* the first message that the latest call of those with messages of it handed out */
@@ -48,8 +61,6 @@ struct ps_place {
     bool chosen;              /* the program has said where reading begins, or goes on */
     char topic[];
 };
-
-enum { ROWS = 256, MOST_SPARE = 64 };
 
 static _Atomic uint64_t epochs;
 
@@ -124,8 +135,8 @@ static struct ps_place *find_or_add(struct ps_ledger *ledger, const char *topic,
     if (!(place = calloc(1, sizeof(*place) + size))) return NULL;
     memcpy(place->topic, topic, size);
     place->partition = partition;
-    place->since = place->assigned = ledger->epoch;
-    place->position = place->end = place->processed = place->stored = place->kept = -1;
+    place->assigned = ledger->epoch;
+    place->position = place->end = place->processed = place->stored = -1;
     place->begin = RD_KAFKA_OFFSET_INVALID;
     place->leader_epoch = -1;
     return *link = place;
@@ -255,11 +266,23 @@ bool ps_ledger_repeated(struct ps_ledger *ledger, const char *topic, int32_t par
     return repeated;
 }
 
-/* What was taken in this epoch is still the program's to process. */
+/* The offset from which on messages come; INT64_MAX: none that was handed out comes again. */
+static int64_t comes_next(const struct ps_place *place)
+{
+    if (place->position >= 0) return place->position;
+    if (place->begin >= 0) return place->begin;
+    return place->begin == RD_KAFKA_OFFSET_END ? INT64_MAX : 0;
+}
+
+/* It was taken in this epoch, or 0: not compared. Was the partition not taken away since, and does the message not come again? */
 static bool held(const struct ps_place *place, int64_t offset, uint64_t epoch)
 {
-    /* M:rewound_messages_markable */
-    return !epoch || epoch >= place->since || (epoch >= place->assigned && offset < place->kept);
+    if (epoch && epoch < place->assigned) return false;
+    for (int i = 0; epoch && i < place->cut_count; i++) { /* M:cuts_are_limited */
+        const struct cut *cut = &place->cuts[i];
+        if (epoch < cut->epoch && offset >= cut->from && offset < cut->to) return false;
+    }
+    return true;
 }
 
 bool ps_ledger_holds(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, uint64_t epoch)
@@ -328,6 +351,163 @@ int64_t ps_ledger_position(struct ps_ledger *ledger, const char *topic, int32_t 
     return position;
 }
 
+/* ---- what is processed ---- */
+
+static void unlink_next(struct ps_place *place, struct range *range)
+{
+    struct range *next = range->next;
+    if (!(range->next = next->next)) place->last = range;
+    free(next);
+}
+
+/* So the number of ranges depends on how many are open, not on what was handed out since. */
+static void join_marked(struct ps_place *place)
+{
+    for (struct range *range = place->first; range && range->next;) {
+        const struct range *next = range->next;
+        if (is_open(range) || is_open(next)) {
+            range = range->next;
+            continue;
+        }
+        range->to = range->marked = next->to;
+        range->leader_epoch = next->leader_epoch;
+        unlink_next(place, range);
+    }
+}
+
+/* Removes the marked ranges at the beginning, and notes what is processed. */
+static void advance(struct ps_ledger *ledger, struct ps_place *place)
+{
+    struct range *range;
+    while ((range = place->first) && !is_open(range)) { /* M:open_range_stops_progress */
+        place->processed = range->to;
+        place->leader_epoch = range->leader_epoch;
+        if (!(place->first = range->next)) place->last = NULL;
+        free(range);
+    }
+    join_marked(place); /* M:marked_ranges_join */
+    if (range && range->marked > range->from) {
+        place->processed = range->marked;
+        place->leader_epoch = range->leader_epoch;
+    }
+    if (place->processed >= 0 && place->processed != place->stored) ledger->dirty = true;
+}
+
+/* ---- what comes again ---- */
+
+static void remove_cut(struct ps_place *place, int at)
+{
+    memmove(&place->cuts[at], &place->cuts[at + 1], (size_t)(--place->cut_count - at) * sizeof(place->cuts[0]));
+}
+
+/* Which one to forget: one that a later one contains, otherwise the oldest. A message that only this one concerns can be marked again,
+ * which changes nothing if it has come again: see ps_ledger_mark. */
+static int least_needed(const struct ps_place *place)
+{
+    for (int i = 0; i < place->cut_count; i++)
+        for (int later = i + 1; later < place->cut_count; later++)
+            if (place->cuts[later].from <= place->cuts[i].from && place->cuts[later].to >= place->cuts[i].to) return i;
+    return 0;
+}
+
+static void add_cut(struct ps_place *place, int at, struct cut cut)
+{
+    if (cut.from >= cut.to) return;
+    if (place->cut_count == MOST_CUTS) {
+        int forgotten = least_needed(place);
+        remove_cut(place, forgotten);
+        if (forgotten < at) at--;
+    }
+    memmove(&place->cuts[at + 1], &place->cuts[at], (size_t)(place->cut_count++ - at) * sizeof(place->cuts[0]));
+    place->cuts[at] = cut;
+}
+
+/*
+ * What was handed out from `from` on comes again: also what earlier cuts were to let come again, and has not come yet. Of the latest
+ * cut this is what follows the next message; of earlier ones, what follows the messages that were handed out before later cuts.
+ */
+static void cut(struct ps_place *place, uint64_t epoch, int64_t from)
+{
+    int64_t to = comes_next(place), come = to;
+    for (int i = place->cut_count - 1; i >= 0; i--) {
+        struct cut *earlier = &place->cuts[i];
+        if (earlier->to <= come) continue;
+        to = earlier->to;
+        if (earlier->from < come) earlier->to = come;
+        else remove_cut(place, i);
+        come = to;
+    }
+    add_cut(place, place->cut_count, (struct cut){ epoch, from, to });
+}
+
+/* What comes next, up to `to`, does not come, whatever earlier cuts were to let come again. */
+static void skip(struct ps_place *place, int64_t to)
+{
+    int64_t come = comes_next(place);
+    for (int i = place->cut_count - 1; i >= 0; i--) { /* M:skipped_messages_markable */
+        struct cut *cut = &place->cuts[i], rest = *cut;
+        if (cut->to <= come) continue;
+        if (rest.from < to) rest.from = to;
+        if (cut->from < come) cut->to = come;
+        else remove_cut(place, i--);
+        come = rest.to;
+        add_cut(place, i + 1, rest);
+    }
+}
+
+/* False: nothing is left of the range. */
+static bool cut_range(struct ps_ledger *ledger, struct range *range, int64_t offset)
+{
+    if (range->to <= offset) return true;
+    bool open = is_open(range);
+    range->to = offset;
+    if (range->marked > offset) range->marked = offset;
+    if (open && (range->from >= offset || !is_open(range))) end_range(ledger, range);
+    return range->from < offset;
+}
+
+static void cut_ranges(struct ps_ledger *ledger, struct ps_place *place, int64_t offset)
+{
+    struct range *range = place->first, **link = &place->first, *next;
+    place->last = NULL;
+    for (; range; range = next) {
+        next = range->next;
+        if (cut_range(ledger, range, offset)) {
+            *link = place->last = range;
+            link = &range->next;
+        } else {
+            free(range);
+        }
+    }
+    *link = NULL;
+}
+
+/* Reading goes on at `offset`. Other threads may work on earlier messages, which do not come again. */
+static void read_from(struct ps_ledger *ledger, struct ps_place *place, int64_t offset)
+{
+    ledger->epoch = ps_ledger_new_epoch();
+    if (offset > comes_next(place)) skip(place, offset);
+    else cut(place, ledger->epoch, offset);
+    cut_ranges(ledger, place, offset);
+    advance(ledger, place);
+    place->end = -1;
+}
+
+/* The program gets what it has got before, from `offset` on. */
+static void go_back(struct ps_ledger *ledger, struct ps_place *place, int64_t offset)
+{
+    if (place->processed > offset) place->processed = offset; /* M:rewind_lowers_processed */
+    read_from(ledger, place, offset);
+    place->position = place->begin = offset;
+}
+
+/* The log has begun anew, or was truncated. */
+static bool begins_anew(const struct ps_place *place, int64_t offset)
+{
+    if (place->position < 0 && place->begin < 0) return place->last && offset < place->last->to;
+    return offset < comes_next(place);
+}
+
 /* ---- handing out ---- */
 
 static bool add_spare(struct ps_ledger *ledger)
@@ -368,10 +548,12 @@ static struct range *new_range(struct ps_ledger *ledger)
 static bool hand_out(struct ps_ledger *ledger, struct ps_place *place, int64_t offset, int32_t leader_epoch, uint64_t owner)
 {
     struct range *range = place->last;
-    if (!range || range->owner != owner || !is_open(range) || range->to > offset) { /* M:ranges_have_one_owner */
+    bool goes_on = range && range->owner == owner && range->epoch == ledger->epoch; /* M:ranges_have_one_owner */
+    if (!goes_on || !is_open(range) || range->to > offset) {
         if (!(range = new_range(ledger))) return false;
         range->place = place;
         range->owner = owner;
+        range->epoch = ledger->epoch;
         range->from = range->marked = offset;
         range->to = offset + 1;
         if (place->last) place->last->next = range;
@@ -392,10 +574,24 @@ bool ps_ledger_handed_out(struct ps_ledger *ledger, const char *topic, int32_t p
 {
     pthread_mutex_lock(&ledger->lock);
     struct ps_place *place = find_or_add(ledger, topic, partition);
+    if (place && begins_anew(place, offset)) go_back(ledger, place, offset);
     ledger->calls++;
     bool noted = place && hand_out(ledger, place, offset, leader_epoch, owner);
     pthread_mutex_unlock(&ledger->lock);
     return noted;
+}
+
+/* With the lock, before its messages are handed out: they all get the ledger's epoch. */
+static void notice_new_logs(struct ps_ledger *ledger, const struct ps_fetched *fetched)
+{
+    const struct ps_record *before = NULL;
+    for (size_t i = 0; i < fetched->count; i++) {
+        const struct ps_record *record = &fetched->records[i];
+        if (before && before->partition == record->partition && before->topic == record->topic) continue;
+        before = record;
+        struct ps_place *place = *find(ledger, fetched->topics[record->topic], record->partition);
+        if (place && begins_anew(place, record->offset)) go_back(ledger, place, record->offset);
+    }
 }
 
 bool ps_ledger_handed_out_all(struct ps_ledger *ledger, struct ps_fetched *fetched, uint64_t owner)
@@ -404,8 +600,9 @@ bool ps_ledger_handed_out_all(struct ps_ledger *ledger, struct ps_fetched *fetch
     const struct ps_record *before = NULL;
     bool noted = true;
     pthread_mutex_lock(&ledger->lock);
-    fetched->epoch = ledger->epoch;
+    notice_new_logs(ledger, fetched); /* M:new_log_cuts */
     ledger->calls++;
+    fetched->epoch = ledger->epoch;
     for (size_t i = 0; noted && i < fetched->count; i++) {
         const struct ps_record *record = &fetched->records[i];
         if (!before || before->partition != record->partition || before->topic != record->topic)
@@ -420,23 +617,6 @@ bool ps_ledger_handed_out_all(struct ps_ledger *ledger, struct ps_fetched *fetch
     pthread_mutex_unlock(&ledger->lock);
     trim(ledger, MOST_SPARE);
     return noted;
-}
-
-/* Removes the marked ranges at the beginning, and notes what is processed. */
-static void advance(struct ps_ledger *ledger, struct ps_place *place)
-{
-    struct range *range;
-    while ((range = place->first) && !is_open(range)) { /* M:open_range_stops_progress */
-        place->processed = range->to;
-        place->leader_epoch = range->leader_epoch;
-        if (!(place->first = range->next)) place->last = NULL;
-        free(range);
-    }
-    if (range && range->marked > range->from) {
-        place->processed = range->marked;
-        place->leader_epoch = range->leader_epoch;
-    }
-    if (place->processed >= 0 && place->processed != place->stored) ledger->dirty = true;
 }
 
 /* ---- positions ---- */
@@ -457,53 +637,23 @@ void ps_ledger_seek(struct ps_ledger *ledger, const char *topic, int32_t partiti
     pthread_mutex_lock(&ledger->lock);
     struct ps_place *place = find_or_add(ledger, topic, partition);
     if (place) {
-        drop_ranges(ledger, place); /* M:seek_forgets_ranges */
-        place->position = place->processed = place->kept = place->end = -1;
-        set_repeating(ledger, place, false);
+        read_from(ledger, place, offset >= 0 ? offset : offset == RD_KAFKA_OFFSET_END ? INT64_MAX : 0);
+        if (rewinds) drop_ranges(ledger, place); /* the program has chosen what is committed */
+        if (rewinds || place->processed > offset) place->processed = -1;
+        if (rewinds) place->stored = offset; /* M:rewound_offset_known */
+        place->position = -1;
         place->begin = offset; /* M:seek_sets_begin */
         place->chosen = true;
-        if (rewinds) place->stored = offset; /* M:rewound_offset_known */
-        place->since = ledger->epoch = ps_ledger_new_epoch();
+        set_repeating(ledger, place, false);
     }
     pthread_mutex_unlock(&ledger->lock);
 }
 
-/* False: nothing is left of the range. */
-static bool cut_range(struct ps_ledger *ledger, struct range *range, int64_t offset)
-{
-    if (range->to <= offset) return true;
-    bool open = is_open(range);
-    range->to = offset;
-    if (range->marked > offset) range->marked = offset;
-    if (open && (range->from >= offset || !is_open(range))) end_range(ledger, range);
-    return range->from < offset;
-}
-
-/* Other threads may work on earlier messages, which do not come again. */
 void ps_ledger_rewind(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset)
 {
     pthread_mutex_lock(&ledger->lock);
     struct ps_place *place = *find(ledger, topic, partition);
-    if (place) {
-        struct range *range = place->first, **link = &place->first, *next;
-        place->last = NULL;
-        for (; range; range = next) {
-            next = range->next;
-            if (cut_range(ledger, range, offset)) {
-                *link = place->last = range;
-                link = &range->next;
-            } else {
-                free(range);
-            }
-        }
-        *link = NULL;
-        if (place->since == place->assigned || place->kept > offset) place->kept = offset; /* M:rewind_keeps_earlier */
-        if (place->processed > offset) place->processed = offset; /* M:rewind_lowers_processed */
-        place->position = place->begin = offset;
-        place->end = -1;
-        place->since = ledger->epoch = ps_ledger_new_epoch();
-        advance(ledger, place);
-    }
+    if (place) go_back(ledger, place, offset);
     pthread_mutex_unlock(&ledger->lock);
 }
 
@@ -552,18 +702,24 @@ bool ps_ledger_open(struct ps_ledger *ledger)
     return any;
 }
 
+static struct range *range_with(const struct ps_place *place, int64_t offset)
+{
+    struct range *range = place->first;
+    while (range && range->to <= offset) range = range->next;
+    return range && range->from <= offset ? range : NULL;
+}
+
 bool ps_ledger_mark(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, int32_t leader_epoch,
                     uint64_t epoch)
 {
     pthread_mutex_lock(&ledger->lock);
     struct ps_place *place = *find(ledger, topic, partition);
-    bool current = place && held(place, offset, epoch) && offset < place->position; /* M:mark_checks_epoch */
-    if (current) {
-        uint64_t owner = 0; /* of the message; 0 if it was marked completely before */
+    bool current = place && held(place, offset, epoch) && offset < comes_next(place); /* M:mark_checks_epoch */
+    struct range *of = current ? range_with(place, offset) : NULL; /* NULL: it is processed */
+    if (of && is_open(of) && epoch && of->epoch != epoch) current = false; /* another copy: see add_cut */
+    if (current && of && is_open(of)) {
         for (struct range *range = place->first; range && range->from <= offset; range = range->next)
-            if (offset < range->to) owner = range->owner;
-        for (struct range *range = place->first; range && range->from <= offset; range = range->next)
-            if (range->owner == owner) mark_range(ledger, range, offset + 1, leader_epoch); /* M:mark_keeps_to_owner */
+            if (range->owner == of->owner) mark_range(ledger, range, offset + 1, leader_epoch); /* M:mark_keeps_to_owner */
         advance(ledger, place);
     }
     pthread_mutex_unlock(&ledger->lock);

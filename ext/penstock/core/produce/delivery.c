@@ -144,6 +144,23 @@ static bool read_fatal_error(struct ps_delivery *delivery)
     return true;
 }
 
+static bool purged(const struct ps_delivery *delivery)
+{
+    return delivery->err == RD_KAFKA_RESP_ERR__PURGE_QUEUE || delivery->err == RD_KAFKA_RESP_ERR__PURGE_INFLIGHT;
+}
+
+/* A message that is purged while no connection works was not sent because of that, whoever purges it. */
+static void note_problem(struct ps_delivery *delivery)
+{
+    struct ps_client *client = &ps_delivery_producer(delivery)->client;
+    char problem[512], text[600];
+    if (!purged(delivery) || atomic_load(&client->connections.working) > 0) return;
+    ps_client_last_error(client, problem, sizeof(problem));
+    if (!*problem) return;
+    snprintf(text, sizeof(text), "no connection works; last problem: %s", problem);
+    delivery->reason = strdup(text);
+}
+
 static void read_result(struct ps_delivery *delivery, const rd_kafka_message_t *message, int64_t now)
 {
     int64_t produced_us = delivery->latency_us;
@@ -155,12 +172,30 @@ static void read_result(struct ps_delivery *delivery, const rd_kafka_message_t *
     delivery->status = rd_kafka_message_status(message);
     /* M:fatal_error_kept */
     if (message->err && (read_fatal_error(delivery) || read_rejection(delivery, message->err, produced_us))) return;
+    note_problem(delivery);
 #ifdef HAVE_RD_KAFKA_MESSAGE_PRODUCE_ERRSTR
+    if (delivery->reason) return;
     const char *reason = message->err ? rd_kafka_message_produce_errstr(message) : NULL;
     if (!reason) return;
     delivery->reason = strdup(reason);
     if (delivery->reason) ps_redact(&ps_delivery_producer(delivery)->client.redaction, delivery->reason);
 #endif
+}
+
+static void note_failed(struct ps_producer *producer, const struct ps_delivery *delivery, const char *topic)
+{
+    struct ps_failed_message *first = &producer->transactions.first_failed;
+    pthread_mutex_lock(&producer->client.lock);
+    if (!first->err) {
+        first->status = delivery->status;
+        first->rejected = delivery->rejected;
+        first->fatal = delivery->fatal;
+        first->partition = delivery->partition;
+        snprintf(first->topic, sizeof(first->topic), "%s", topic);
+        snprintf(first->reason, sizeof(first->reason), "%s", delivery->reason ? delivery->reason : "");
+        first->err = delivery->err;
+    }
+    pthread_mutex_unlock(&producer->client.lock);
 }
 
 uint32_t ps_latency_bucket(int64_t latency_us)
@@ -193,11 +228,6 @@ static void count_result(struct ps_producer *producer, rd_kafka_resp_err_t err)
         counter = &producer->purged;
     /* As in count_latency, no read-modify-write is needed. */
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1, memory_order_release);
-}
-
-static bool purged(const struct ps_delivery *delivery)
-{
-    return delivery->err == RD_KAFKA_RESP_ERR__PURGE_QUEUE || delivery->err == RD_KAFKA_RESP_ERR__PURGE_INFLIGHT;
 }
 
 /* The kind of its event; 0: none. Messages that an abort purges have none: the transaction publishes them
@@ -320,6 +350,7 @@ void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event)
             name = ps_events_name(producer->events, rd_kafka_topic_name(named_topic));
         }
         delivery->topic_name = name;
+        if (message->err && producer->settings.transactional) note_failed(producer, delivery, rd_kafka_topic_name(message->rkt));
         freed++;
         if (!message->err) count_latency(producer, delivery);
         else if (may_be_unnoticed(producer, delivery)) copy_topic(failed_topic, sizeof(failed_topic), message);

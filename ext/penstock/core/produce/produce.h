@@ -59,6 +59,15 @@ struct ps_topics {
     uint32_t bucket_count, count;
 };
 
+/* The first message of a transaction that was not delivered. The commit fails because of it, and does not name it. */
+struct ps_failed_message {
+    int16_t err; /* rd_kafka_resp_err_t; 0: none has failed */
+    uint8_t status, rejected;
+    bool fatal;
+    int32_t partition;
+    char topic[PS_TOPIC_SIZE], reason[512];
+};
+
 struct ps_transactions { /* in the ps_producer */
     uint32_t next;            /* the next ticket; under client.lock */
     _Atomic uint32_t serving; /* the ticket whose turn it is */
@@ -67,6 +76,8 @@ struct ps_transactions { /* in the ps_producer */
     bool failed;              /* librdkafka has reported that the open transaction can only be aborted */
     bool resumed;             /* a call of librdkafka's ran out of time and has not ended yet */
     uint64_t failures_before; /* messages that had failed or were purged when it began */
+    struct ps_failed_message first_failed; /* under client.lock */
+    _Atomic int64_t began_us, ended_us; /* the latest transaction; 0: none, not yet */
 };
 
 struct ps_flusher { /* of flusher.c */
@@ -331,7 +342,11 @@ struct ps_transaction_job {
 struct ps_transaction_job *ps_transaction_start(struct ps_producer *producer, enum ps_transaction_call call,
                                                 int64_t timeout_ms, rd_kafka_topic_partition_list_t *offsets,
                                                 rd_kafka_consumer_group_metadata_t *group);
+/* True if the latest transaction lasted longer than transaction.timeout.ms: then the cluster has aborted it and fences the
+ * producer, as if another one had taken over. */
+bool ps_transaction_overran(const struct ps_producer *producer);
 bool ps_transaction_cancel(struct ps_transaction_job *job); /* true: it has not begun, and will not */
+bool ps_transaction_given_up(const struct ps_transaction_job *job); /* its producer closes, and the time for that is up */
 void ps_transaction_close(struct ps_producer *producer);        /* closing thread, when no call is in progress; may block */
 
 /* The fatal error that has ended the producer. False: none, or it is not open. */

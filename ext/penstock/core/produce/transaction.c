@@ -173,6 +173,13 @@ static uint64_t failures(const struct ps_producer *producer)
     return atomic_load(&producer->failed) + atomic_load(&producer->purged);
 }
 
+static void forget_failed(struct ps_producer *producer)
+{
+    pthread_mutex_lock(&producer->client.lock);
+    producer->transactions.first_failed.err = 0;
+    pthread_mutex_unlock(&producer->client.lock);
+}
+
 static void transaction_begin(struct ps_transaction_job *job)
 {
     struct ps_transactions *transactions = &job->producer->transactions;
@@ -181,6 +188,15 @@ static void transaction_begin(struct ps_transaction_job *job)
     transactions->state = PS_TRANSACTION_OPEN;
     transactions->failed = false;
     transactions->failures_before = failures(job->producer);
+    atomic_store(&transactions->ended_us, 0);
+    atomic_store(&transactions->began_us, ps_now_us());
+    forget_failed(job->producer);
+}
+
+bool ps_transaction_overran(const struct ps_producer *producer)
+{
+    int64_t began_us = atomic_load(&producer->transactions.began_us), ended_us = atomic_load(&producer->transactions.ended_us);
+    return began_us && (ended_us ? ended_us : ps_now_us()) - began_us > producer->settings.transaction_timeout_ms * 1000;
 }
 
 static void transaction_ended(struct ps_transaction_job *job, enum ps_transaction_state how)
@@ -188,6 +204,7 @@ static void transaction_ended(struct ps_transaction_job *job, enum ps_transactio
     job->producer->transactions.state = how;
     /* The caller sees the transaction ended only with its messages' results. */
     ps_producer_await_settling(job->producer, job->deadline_us);
+    forget_failed(job->producer);
 }
 
 static void transaction_commit(struct ps_transaction_job *job, bool closing)
@@ -239,6 +256,15 @@ static void transaction_abort(struct ps_transaction_job *job, bool closing)
     if (!job->error.err) transaction_ended(job, PS_TRANSACTION_ABORTED);
 }
 
+/* A client that was fenced begins no other transaction, so this keeps how long the last one took. */
+static void note_end(const struct ps_transaction_job *job)
+{
+    int64_t unknown = 0;
+    bool ends = job->call == PS_TRANSACTION_COMMIT || job->call == PS_TRANSACTION_ABORT;
+    if (ends && (!job->error.err || job->error.fatal))
+        atomic_compare_exchange_strong(&job->producer->transactions.ended_us, &unknown, ps_now_us());
+}
+
 /* ---- taking turns ---- */
 
 static void await_turn(struct ps_transactions *transactions, uint32_t ticket)
@@ -258,6 +284,11 @@ static bool set_stage(struct ps_transaction_job *job, int stage)
 {
     int queued = PS_TRANSACTION_QUEUED;
     return atomic_compare_exchange_strong(&job->stage, &queued, stage);
+}
+
+bool ps_transaction_given_up(const struct ps_transaction_job *job)
+{
+    return closing_gave_up(job->producer);
 }
 
 bool ps_transaction_cancel(struct ps_transaction_job *job)
@@ -282,6 +313,7 @@ static void transaction_run(struct ps_job *base)
             case PS_TRANSACTION_ABORT: transaction_abort(job, false); break;
             case PS_TRANSACTION_OFFSETS: transaction_call(job, PS_TRANSACTION_OFFSETS, false); break;
             }
+            note_end(job);
         }
     }
     end_turn(&producer->transactions);

@@ -26,6 +26,14 @@ module Penstock
         string.size > limit ? "#{string[0, limit]}..." : string
       end
 
+      # @param cut [Boolean] whether more bytes follow, so that the last character may be incomplete
+      # @return [String] the bytes as text, or in hexadecimal digits if they are none
+      def bytes(value, cut)
+        string = value.dup.force_encoding(Encoding::UTF_8)
+        whole = (0..(cut ? 3 : 0)).any? { |missing| string.byteslice(0, [string.bytesize - missing, 0].max).valid_encoding? }
+        whole ? text(string) : "0x#{string.unpack1("H*")}"
+      end
+
       # @return [String] a message's topic; "?": it has none
       def topic(message)
         text(known_topic(message))

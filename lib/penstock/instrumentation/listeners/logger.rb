@@ -29,7 +29,7 @@ module Penstock
 
       # @param logger [Logger] or anything with `debug`, `info`, `warn` and `error`
       # @param log_messages [Boolean] whether messages' contents are written, on debug: of at most 10 messages of a call, and
-      #   200 bytes of each payload and key
+      #   200 bytes of each payload and key, in hexadecimal digits ("0x") if they are no UTF-8
       # @param levels [Hash{String, Symbol => Symbol, nil}] the level of an event's lines, by the event's name: :debug, :info,
       #   :warn or :error; nil: none are written. Other events keep the level above
       # @raise [ArgumentError] when the logger lacks one of these methods, or there is no such level
@@ -274,7 +274,7 @@ module Penstock
         when nil then nil
         when String
           more = value.bytesize - SHOWN_BYTES
-          EventFormatter.text(value.byteslice(0, SHOWN_BYTES)) + (more.positive? ? "... #{more} bytes more" : "")
+          EventFormatter.bytes(value.byteslice(0, SHOWN_BYTES), more.positive?) + (more.positive? ? "... #{more} bytes more" : "")
         else EventFormatter.text(value)
         end
       end

@@ -49,7 +49,7 @@ module Penstock
         @lock = Mutex.new
         @accepted = @failed = 0
         @connected = @closed = false # separate, so that nothing reopens a client that a signal trap closed
-        @transaction = nil # :ready, :running or :failed
+        @transaction = nil # :ready, :running, or the error because of which it can only be aborted
         forget
       end
 
@@ -181,6 +181,9 @@ module Penstock
       # @return [nil] there is none, whatever is made to fail
       def fatal_error = nil
 
+      # @return [Error, nil] of the first message of the transaction that failed, while it can only be aborted
+      def failed_message = (@transaction if @transaction.is_a?(Error))
+
       # @return [Boolean]
       def transactional? = @transactional
 
@@ -209,9 +212,7 @@ module Penstock
       end
 
       # Called by the producer.
-      def send_offsets_to_transaction(_offsets, _group, _timeout_ms = nil)
-        transaction_step("commit offsets", :running, :running)
-      end
+      def send_offsets_to_transaction(_offsets, _group, _timeout = nil) = transaction_step("commit offsets", :running, :running)
 
       # @return [String]
       def inspect = "#<#{self.class} #{state}>"
@@ -277,7 +278,7 @@ module Penstock
       end
 
       def settle(message, topic, error)
-        @transaction = :failed if error && @transaction == :running
+        @transaction = error if error && @transaction == :running
         @accepted += 1
         @failed += 1 if error
         keep(message, topic) unless error
@@ -292,7 +293,7 @@ module Penstock
       end
 
       def failed_report(message, topic, error)
-        status = error.retriable? ? :not_persisted : :possibly_persisted
+        status = error.retriable? || ErrorFactory.permanent?(error.class, error.code) ? :not_persisted : :possibly_persisted
         DeliveryReport.new(topic, chosen_partition(message), nil, nil, nil, status, message[:label], error)
       end
 
@@ -301,11 +302,11 @@ module Penstock
         partition if partition && partition >= 0
       end
 
-      # Like librdkafka: ms, and none or 0 means now.
+      # Like librdkafka: ms, and none means now.
       def timestamp(message)
         given = message[:timestamp]
         given = (given.to_r * 1000).floor if given.is_a?(Time)
-        given.nil? || given.zero? ? Process.clock_gettime(Process::CLOCK_REALTIME, :millisecond) : given
+        given.nil? ? Process.clock_gettime(Process::CLOCK_REALTIME, :millisecond) : given
       end
 
       def publish(report)
@@ -318,19 +319,20 @@ module Penstock
         @monitor.instrument(event, payload)
       end
 
-      def in_transaction? = @transaction == :running || @transaction == :failed
+      def in_transaction? = @transaction == :running || !failed_message.nil?
 
       def transaction_step(name, from, to)
         raise_closed
         raise transaction_error(name, :not_configured, "the producer has no transactional.id") unless transactional?
 
         @lock.synchronize do
-          if @transaction == :failed && from == :running
+          state = failed_message ? :failed : @transaction
+          if state == :failed && from == :running
             raise transaction_error(name, :inconsistent, "a message of the transaction failed, so it has to be aborted",
                                     abortable: true)
           end
-          unless Array(from || [nil, :ready]).include?(@transaction)
-            raise transaction_error(name, :state, "the transaction is #{@transaction || "not initialized"}")
+          unless Array(from || [nil, :ready]).include?(state)
+            raise transaction_error(name, :state, "the transaction is #{state || "not initialized"}")
           end
 
           @transaction = to

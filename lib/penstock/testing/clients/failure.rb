@@ -21,6 +21,7 @@ module Penstock
                                            "Broker: Message(s) written to insufficient number of in-sync replicas", :maybe],
         topic_authorization_failed: [29, "TOPIC_AUTHORIZATION_FAILED", "Broker: Topic authorization failed"],
         cluster_authorization_failed: [31, "CLUSTER_AUTHORIZATION_FAILED", "Broker: Cluster authorization failed"],
+        invalid_timestamp: [32, "INVALID_TIMESTAMP", "Broker: Invalid timestamp"],
         policy_violation: [44, "POLICY_VIOLATION", "Broker: Policy violation"],
         kafka_storage_error: [56, "KAFKA_STORAGE_ERROR", "Broker: Disk error when trying to access log file on disk", :maybe],
         invalid_record: [87, "INVALID_RECORD", "Broker: Broker failed to validate record"],

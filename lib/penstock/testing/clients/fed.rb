@@ -240,6 +240,7 @@ module Penstock
       # What the fiber polled last is processed.
       def finish
         call_finish
+        @left = false
         commit_processed
       end
 

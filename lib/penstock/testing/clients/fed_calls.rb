@@ -27,7 +27,7 @@ module Penstock
 
       def call_assignment = open && @assigned.keys.sort.map { |place| [*place, nil, nil] }
 
-      def call_commit(places, _timeout = nil, _epoch = nil)
+      def call_commit(places, _timeout = nil)
         open
         raise_planned(:commit)
         raise failure(:illegal_generation, :commit) if @lost
@@ -35,13 +35,13 @@ module Penstock
         commit(places)
       end
 
-      def call_commit_async(places, _epoch)
-        call_commit(places)
-        true
+      def call_commit_processed(_places, _epoch, timeout) = call_commit(@ledger.processed, timeout)
+
+      def call_commit_async(places)
+        call_commit(places || @ledger.processed)
       rescue Error => e
         line = "[#{@config.id}] #{e.message}"
         @config.logger ? @config.logger.add(2, line, "penstock") : warn("penstock: #{line}")
-        true
       end
 
       def call_committed(places, _timeout)
@@ -164,14 +164,17 @@ module Penstock
 
       def call_epoch = open && @ledger.epoch
 
-      def call_processed(all)
+      def call_mark_all
         open
-        @ledger.finish(0) if all
-        @ledger.processed
+        @ledger.finish(0)
       end
 
       def call_end_within(_timeout) = nil
       def call_poll(timeout) = poll(timeout:)
+
+      def call_not_received = nil
+      def call_leave = @left = true
+      def call_left = @left
 
       def call_finish
         @ledger.finish(owner) if @config.mark == :next_poll

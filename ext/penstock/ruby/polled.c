@@ -1,0 +1,179 @@
+/*
+ * What each fiber has polled last, from each consumer, and what became of it:
+ *
+ * - An exception was raised in the fiber since, or it has left the block of Consumer#each early. Then Consumer#close does not count the
+ *   messages as processed.
+ * - The caller has not received it. An interrupt (Timeout, Thread#raise, Ctrl-C) ended the call after it had taken messages, or came
+ *   before the caller could keep what the call returned. Then the fiber's next poll returns it again.
+ *
+ * Ruby does not tell whether a caller has received what a method returned. So a poll handles interrupts once more before it returns.
+ * What comes later raises an exception, which the hook sees, before anybody has looked at a message. Only exceptions that are no
+ * StandardError, and Timeout::Error, count there: others are raised by the program itself, perhaps after it has put the message into
+ * a queue.
+ */
+#include "ruby/penstock.h"
+#include <ruby/debug.h>
+#include <ruby/ractor.h>
+#include <stdlib.h>
+
+static ID id_taker, id_timeout, id_error, id_nothing;
+static rb_ractor_local_key_t hooked;
+
+static void free_polled(struct penstock_polled *polled)
+{
+    if (polled->fetched) penstock_fetched_free(polled->fetched);
+    free(polled);
+}
+
+static void taker_free(void *data)
+{
+    struct penstock_taker *taker = data;
+    for (struct penstock_polled *next; taker->latest; taker->latest = next) {
+        next = taker->latest->next;
+        free_polled(taker->latest);
+    }
+    xfree(taker);
+}
+
+static size_t taker_size(const void *data)
+{
+    (void)data;
+    return sizeof(struct penstock_taker) + sizeof(struct penstock_polled);
+}
+
+static const rb_data_type_t taker_type = {
+    .wrap_struct_name = "Penstock::Taker",
+    .function = { .dfree = taker_free, .dsize = taker_size },
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
+};
+
+/* ---- exceptions ---- */
+
+static bool interrupts(VALUE error)
+{
+    if (!rb_obj_is_kind_of(error, rb_eStandardError)) return true;
+    if (!rb_const_defined(rb_cObject, id_timeout)) return false;
+    VALUE timeout = rb_const_get(rb_cObject, id_timeout);
+    return rb_const_defined_at(timeout, id_error) && rb_obj_is_kind_of(error, rb_const_get_at(timeout, id_error));
+}
+
+/* Called for each exception that is raised in this Ractor, with RUBY_EVENT_HOOK_FLAG_RAW_ARG. */
+static void raised(VALUE unused, const rb_trace_arg_t *event)
+{
+    (void)unused;
+    VALUE object = rb_thread_local_aref(rb_thread_current(), id_taker);
+    if (NIL_P(object)) return;
+    const struct penstock_taker *taker = rb_check_typeddata(object, &taker_type);
+    if (!taker->latest) return;
+    taker->latest->raised = true;
+    if (interrupts(rb_tracearg_raised_exception((rb_trace_arg_t *)event))) taker->latest->interrupted = true;
+}
+
+static void add_hook(void)
+{
+    if (!NIL_P(rb_ractor_local_storage_value(hooked))) return;
+    rb_ractor_local_storage_value_set(hooked, Qtrue);
+    rb_add_event_hook2((rb_event_hook_func_t)raised, RUBY_EVENT_RAISE, Qnil,
+                       RUBY_EVENT_HOOK_FLAG_SAFE | RUBY_EVENT_HOOK_FLAG_RAW_ARG);
+}
+
+/* ---- what was polled ---- */
+
+struct penstock_taker *penstock_taker(void)
+{
+    static _Atomic uint64_t owners;
+    VALUE thread = rb_thread_current(), object = rb_thread_local_aref(thread, id_taker); /* local to the fiber */
+    if (!NIL_P(object)) return rb_check_typeddata(object, &taker_type);
+    add_hook();
+    struct penstock_taker *taker;
+    object = TypedData_Make_Struct(0, struct penstock_taker, &taker_type, taker);
+    taker->owner = atomic_fetch_add(&owners, 1) + 1;
+    rb_thread_local_aset(thread, id_taker, object);
+    return taker;
+}
+
+bool penstock_unreceived(const struct penstock_polled *polled)
+{
+    const struct ps_fetched *fetched = polled->fetched;
+    return fetched && polled->interrupted && !atomic_load_explicit(&fetched->seen, memory_order_relaxed);
+}
+
+struct penstock_polled *penstock_polled_of(const struct penstock_taker *taker, const struct ps_consumer *consumer)
+{
+    struct penstock_polled *polled = taker->latest;
+    while (polled && polled->consumer != consumer) polled = polled->next;
+    return polled;
+}
+
+/* What was received of other consumers is of no interest any more. */
+static void forget_others(struct penstock_taker *taker)
+{
+    struct penstock_polled **link = &taker->latest, *polled;
+    while ((polled = *link)) {
+        if (penstock_unreceived(polled)) {
+            link = &polled->next;
+        } else {
+            *link = polled->next;
+            free_polled(polled);
+        }
+    }
+}
+
+void penstock_polls(struct penstock_taker *taker, const struct ps_consumer *consumer)
+{
+    struct penstock_polled *polled = taker->latest;
+    if (!polled || polled->consumer != consumer) {
+        forget_others(taker);
+        if (!(polled = calloc(1, sizeof(*polled)))) rb_memerror();
+        polled->consumer = consumer;
+        polled->next = taker->latest;
+        taker->latest = polled;
+    }
+    if (polled->fetched) penstock_fetched_free(polled->fetched);
+    polled->fetched = NULL;
+    polled->raised = polled->interrupted = false;
+}
+
+void penstock_polled(const struct penstock_taker *taker, struct ps_fetched *fetched)
+{
+    ps_fetched_retain(fetched);
+    taker->latest->fetched = fetched;
+}
+
+struct returning {
+    VALUE consumer, messages;
+    void (*publish)(VALUE consumer, VALUE messages);
+    struct ps_fetched *fetched;
+};
+
+/* Ruby handles interrupts when a Ruby method returns, those that the program defers excepted. rb_thread_check_ints would take this for a
+ * blocking call. */
+static VALUE publish_and_handle_interrupts(VALUE arg)
+{
+    const struct returning *returning = (struct returning *)arg;
+    returning->publish(returning->consumer, returning->messages);
+    atomic_store_explicit(&returning->fetched->seen, false, memory_order_relaxed); /* listeners have seen it */
+    return rb_funcallv(returning->consumer, id_nothing, 0, NULL);
+}
+
+void penstock_return(const struct penstock_taker *taker, VALUE consumer, VALUE messages, struct ps_fetched *fetched,
+                     void (*publish)(VALUE consumer, VALUE messages))
+{
+    int state;
+    struct returning returning = { consumer, messages, publish, fetched };
+    rb_protect(publish_and_handle_interrupts, (VALUE)&returning, &state);
+    struct penstock_polled *polled = taker->latest;
+    if (polled->fetched == fetched) polled->interrupted = polled->raised = state != 0; /* otherwise a listener has polled */
+    if (!state) return;
+    atomic_store_explicit(&fetched->seen, false, memory_order_relaxed);
+    rb_jump_tag(state);
+}
+
+void penstock_polled_init(void)
+{
+    id_taker = rb_intern("__penstock_taker__");
+    id_timeout = rb_intern("Timeout");
+    id_error = rb_intern("Error");
+    id_nothing = rb_intern("nothing");
+    hooked = rb_ractor_local_storage_value_newkey();
+}

@@ -139,7 +139,7 @@ static VALUE ask_body(VALUE arg)
         penstock_raise_if_rejected(&asking->consumer->client, Qnil);
     }
     context.retriable = timed_out;
-    if (timed_out && (job->call == PS_CONSUMER_COMMIT || job->call == PS_CONSUMER_COMMITTED)) raise_group_error(asking, &context);
+    if (timed_out && (commit || job->call == PS_CONSUMER_COMMITTED)) raise_group_error(asking, &context);
     penstock_raise(timed_out ? penstock_consume_timeout_error : asking->error_class, &context, "%s%s%s", asking->what,
                    done && *job->text ? ": " : "", done ? job->text : "");
 }

@@ -6,6 +6,11 @@ namespace :test do
     ruby "-Ilib", "test/proofs/consumer_storm.rb"
   end
 
+  desc "Threads that use one consumer, 10 minutes each way: rake test:consumer_threads [MINUTES=1] [KINDS=range] [MARK=manual]"
+  task consumer_threads: :compile do
+    ruby "-Ilib", "test/proofs/consumer_threads.rb"
+  end
+
   desc "Transactions of consumers, whose members and brokers fail for 10 minutes: rake test:exactly_once_storm [MINUTES=1]"
   task exactly_once_storm: :compile do
     ruby "-Ilib", "test/proofs/exactly_once_storm.rb"

@@ -14,7 +14,7 @@ class Proofs
   TASKS = %w[
     short_proofs mutations fuzz msgpack_engine asan tsan ubsan valgrind message_pack_storm message_pack_rounds
     message_pack_differential ractors fork_and_exit overload allocations gc gvl ffi hostile_broker
-    admin_loops consumer_storm consumer_closing consumer_backlog exactly_once_storm
+    admin_loops consumer_storm consumer_threads consumer_closing consumer_backlog exactly_once_storm
   ].freeze
 
   # The short forms, without "test/proofs/" and "_test.rb".

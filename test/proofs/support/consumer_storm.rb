@@ -8,6 +8,7 @@ require "tmpdir"
 require_relative "../../support/each_once"
 require_relative "../../support/kafka_topics"
 require_relative "consumer_storm/checker"
+require_relative "consumer_storm/threads_checker"
 require_relative "consumer_storm/member"
 
 # A group whose members join, close, and get SIGKILL or SIGSTOP all the time, while messages are sent and partitions are added.
@@ -16,11 +17,12 @@ class ConsumerStorm
   MEMBER = File.expand_path("consumer_storm/member.rb", __dir__)
   LIBRARY = File.expand_path("../../../lib", __dir__)
   SESSION = 3 # seconds, in the classic protocol; brokers decide for the protocol "consumer"
-  KEPT = File.expand_path("../../tmp/storms", __dir__) # ledgers of storms that have found something
+  KEPT = File.expand_path("../../../tmp/storms", __dir__) # ledgers of storms that have found something
   PATIENCE = 60 # seconds for the group to read all that is left
   ASSIGNMENTS = 12 # at least, until a storm ends
   ENDING = 30 # seconds for all members, and what else the storm runs, to end
   LONGEST_CLOSE = 12 # seconds: config.close_timeout, a tenth and 0.2 s more, and some time to be scheduled
+  SHOWN = 60 # problems
   ACTIONS = %i[join join join close close kill freeze].freeze
   KINDS = {
     "range" => { "partition.assignment.strategy": "range" },
@@ -45,7 +47,9 @@ class ConsumerStorm
   # @return [String] what was lost, repeated or out of order comes first
   def self.report(problems)
     lost, others = problems.partition { |problem| problem.start_with?(EachOnce::LOST_OR_REPEATED) }
-    (lost + others).join("\n")
+    shown = (lost + others).first(SHOWN)
+    shown << "and #{problems.size - SHOWN} more" if problems.size > SHOWN
+    shown.join("\n")
   end
 
   # @return [Gem::Version]
@@ -63,7 +67,11 @@ class ConsumerStorm
   # @param pause [Range] seconds between two actions
   # @param grow [Boolean] whether partitions are added
   # @param fault [Symbol, nil] see Member
-  def initialize(servers, kind, manual:, pause: 0.3..1.5, grow: false, most: 4, seed: Random.new_seed, fault: nil)
+  # @param threads [Boolean] whether members are ThreadsMembers
+  # @param profile [Symbol, nil] of Life::PROFILES; nil: all
+  # @param preload [Integer] how many messages are sent before the first member joins
+  def initialize(servers, kind, manual:, pause: 0.3..1.5, grow: false, most: 4, seed: Random.new_seed, fault: nil, threads: false,
+                 profile: nil, preload: 0)
     @servers = servers
     @manual = manual
     @pause = pause
@@ -72,12 +80,15 @@ class ConsumerStorm
     @seed = seed
     @random = Random.new(seed)
     @fault = fault
+    @threads = threads
+    @profile = profile
+    @preload = preload
     @kafka = { "bootstrap.servers": servers, "group.id": "storm-#{SecureRandom.hex(4)}", "max.poll.interval.ms": 60_000,
                "auto.commit.interval.ms": 300, "enable.auto.commit": !manual, "topic.metadata.refresh.interval.ms": 1_000,
                "fetch.wait.max.ms": 50, **{ **KINDS, APPLICATION => {} }.fetch(kind), **(kind == "consumer" ? {} : CLASSIC) }
     @kind = kind
     @closes_early = kind != ABORTS_EARLY || self.class.librdkafka >= Gem::Version.new("2.3")
-    @name = "#{kind}, #{manual ? "manual" : "automatic"}, seed #{seed}"
+    @name = "#{kind}, #{"threads, " if threads}#{manual ? "manual" : "automatic"}, seed #{seed}"
     @topic = "storm-#{SecureRandom.hex(4)}"
     @partitions = 4
     @members = {} # pid by id
@@ -117,6 +128,7 @@ class ConsumerStorm
       config.logger = Logger.new(File::NULL)
     end
     create_topic
+    @preload.fdiv(1_000).ceil.times { |i| @producer.produce_many_sync(Array.new(1_000) { |j| message((i * 1_000) + j) }) }
     @observer = Penstock::Consumer.new("bootstrap.servers": @servers, "group.id": @kafka[:"group.id"], log_level: 0)
     @sending = Thread.new { send_messages }
     @observing = Thread.new { observe until @all_read }
@@ -154,7 +166,7 @@ class ConsumerStorm
     since = now
     offsets = @observer.committed(@topic, (0...@partitions).to_a, timeout: 10).compact
     event(:observed, [since, offsets])
-    sleep 0.1
+    sleep @threads ? 0.005 : 0.1
     offsets
   rescue Penstock::Error
     {} # a broker has failed
@@ -195,12 +207,16 @@ class ConsumerStorm
     sleep @random.rand(@pause)
   end
 
-  def join
+  def join(threads: @threads && thread_settings)
     id = "member-#{@count = @count.to_i + 1}"
     @lock.synchronize { @members[id] = nil }
     @nursery.puts(JSON.generate(kind: @kind, id:, directory: @directory, topic: @topic, manual: @manual, kafka: @kafka,
-                                fault: @fault))
+                                fault: @fault, threads: threads || nil))
     sleep 0.01 until @lock.synchronize { @members[id] } || !@reader.alive?
+  end
+
+  def thread_settings
+    { seed: @random.rand(2**32), auto_commit: !@manual || @random.rand(2).zero?, closes_early: @closes_early, profile: @profile }
   end
 
   def close(id)
@@ -246,7 +262,8 @@ class ConsumerStorm
 
       @members.delete(id)
       expected = @expected.delete(id)
-      next if value == "SIGTERM" && !File.exist?(ledger_of(id)) # it had no trap yet
+      # It had no trap yet, or was about to set it.
+      next if (value == "SIGTERM" || (value == "1" && expected == "0")) && !File.exist?(ledger_of(id))
 
       @problems << "#{id} ended with #{value}, expected was #{expected || "nothing"}: #{last_words(id)}" unless value == expected
     end
@@ -266,11 +283,18 @@ class ConsumerStorm
     @sent = true
     [@sending, @growing].compact.each(&:join)
     @producer.flush
-    join
+    end_threads if @threads
+    join(threads: nil)
     @ends = (0...@partitions).to_h { |partition| [partition, end_of(partition)] }
     await_committed
     @all_read = true
     @observing.join
+    @lock.synchronize { @members.keys }.each { |id| close(id) }
+    await_ends
+  end
+
+  # What their threads have not processed, a member without threads reads.
+  def end_threads
     @lock.synchronize { @members.keys }.each { |id| close(id) }
     await_ends
   end
@@ -300,10 +324,10 @@ class ConsumerStorm
   def check
     lines = Dir[File.join(@directory, "*.ledger")].flat_map { |path| File.readlines(path) }
     events = @events + lines.filter_map { |line| line.end_with?("\n") && JSON.parse(line) }
-    @checker = Checker.new
+    @checker = (@threads ? ThreadsChecker : Checker).new
     # What a group that was too slow has not processed is not lost.
     found = @checker.check(events, @fault || @stuck ? {} : @ends).map do |problem|
-      "#{EachOnce::LOST_OR_REPEATED if Checker.lost_or_repeated?(problem)}#{@name}: #{problem}"
+      "#{EachOnce::LOST_OR_REPEATED if @checker.class.lost_or_repeated?(problem)}#{@name}: #{problem}"
     end
     found + slow_closes(events).map { |problem| "#{@name}: #{problem}" }
   end

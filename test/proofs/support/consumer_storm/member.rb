@@ -6,9 +6,13 @@ class ConsumerStorm
   # A process that starts members as its children. It has not used Penstock itself. For each line on stdin, which is the JSON of a
   # Member's settings, it writes "started ID PID", and "ended ID STATUS" when the child ends.
   module Nursery
-    def self.member(kind:, **settings)
-      return Member.new(**settings) unless kind == "application"
+    def self.member(kind:, threads: nil, **settings)
+      return Member.new(**settings) unless threads || kind == "application"
 
+      if threads
+        require_relative "threads_member"
+        return ThreadsMember.new(**settings, **threads)
+      end
       require_relative "app_member"
       AppMember.new(**settings)
     end
@@ -53,10 +57,7 @@ class ConsumerStorm
       $stderr.reopen("#{@path}.err", "w")
       Signal.trap("TERM") { @stopped = true }
       @ledger = File.open("#{@path}.ledger", "a")
-      consume(consumer = make_consumer)
-      start = now
-      report = consumer.close
-      log(:closed, [report.complete?, now - start])
+      live
     rescue Exception => e # rubocop:disable Lint/RescueException -- the driver reports it
       log(:failed, "#{e.class}: #{e.message} #{e.backtrace.first(3).join(" ")}")
       exit!(3)
@@ -74,6 +75,13 @@ class ConsumerStorm
     end
 
     private
+
+    def live
+      consume(consumer = make_consumer)
+      start = now
+      report = consumer.close
+      log(:closed, [report.complete?, now - start])
+    end
 
     def make_consumer
       Penstock::Consumer.new do |config|

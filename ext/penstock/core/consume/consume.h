@@ -153,9 +153,6 @@ void ps_set_leader_epoch(rd_kafka_topic_partition_t *place, int32_t leader_epoch
 int32_t ps_leader_epoch(const rd_kafka_topic_partition_t *place);
 void ps_set_metadata(rd_kafka_topic_partition_t *place, const void *metadata, size_t size); /* copies it */
 bool ps_ledger_store(struct ps_ledger *ledger, rd_kafka_t *rk); /* gives librdkafka what is processed. False: nothing new is */
-/* The group has committed these offsets. librdkafka forgets those that it has stored and that are committed with it: it would commit them
- * again, without need, when partitions are given up, and perhaps into a topic that was deleted and created meanwhile. */
-void ps_ledger_committed(struct ps_ledger *ledger, rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *offsets);
 rd_kafka_topic_partition_list_t *ps_ledger_processed(struct ps_ledger *ledger); /* the caller destroys the list */
 
 /* ---- committer.c: the thread that sends all consumers' asynchronous commits ------------------------------- */

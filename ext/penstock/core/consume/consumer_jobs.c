@@ -119,7 +119,6 @@ static rd_kafka_resp_err_t consumer_commit(struct ps_consumer_job *query)
         query->list = ps_plain_copy(list);
         if (err) forget_common_error(query->list);
     }
-    if (list && !err) ps_ledger_committed(&consumer->ledger, consumer->client.rk, list);
     if (answer) rd_kafka_event_destroy(answer);
     rd_kafka_queue_destroy(answers);
     if (ps_commit_refused(consumer, err, sent_us)) err = RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS; /* the program tries again */

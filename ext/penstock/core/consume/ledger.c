@@ -649,22 +649,6 @@ bool ps_ledger_store(struct ps_ledger *ledger, rd_kafka_t *rk)
     return list != NULL;
 }
 
-void ps_ledger_committed(struct ps_ledger *ledger, rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *offsets)
-{
-    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(offsets->cnt);
-    pthread_mutex_lock(&ledger->lock); /* no thread stores a later offset meanwhile */
-    for (int i = 0; i < offsets->cnt; i++) {
-        const rd_kafka_topic_partition_t *from = &offsets->elems[i];
-        struct ps_place *place = from->err || from->offset < 0 ? NULL : *find(ledger, from->topic, from->partition);
-        if (!place || (place->stored != from->offset && place->processed != from->offset)) continue;
-        place->stored = from->offset; /* it needs not be stored any more */
-        rd_kafka_topic_partition_list_add(list, from->topic, from->partition)->offset = RD_KAFKA_OFFSET_INVALID;
-    }
-    if (list->cnt > 0) rd_kafka_offsets_store(rk, list);
-    pthread_mutex_unlock(&ledger->lock);
-    rd_kafka_topic_partition_list_destroy(list);
-}
-
 rd_kafka_topic_partition_list_t *ps_ledger_processed(struct ps_ledger *ledger)
 {
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(8);

@@ -1949,7 +1949,7 @@ static void check_epochs(void)
     struct ps_ledger *ledger = &desk.ledger;
     uint64_t before = ledger->epoch;
     rd_kafka_topic_partition_list_add(list, "desk", 0);
-    ps_ledger_revoked(ledger, list);
+    ps_ledger_revoked(ledger, list, false);
     if (ps_ledger_mark(ledger, "desk", 0, 0, -1, before)) die("a mark of a revoked partition");
     ps_ledger_assigned(ledger);
     if (!ps_ledger_handed_out(ledger, "desk", 0, 7, -1, 1)) die("no memory");

@@ -72,6 +72,15 @@ class InterruptedPollTest < ConsumerTestCase
     assert_equal 0, batch(one).offsets.first
   end
 
+  def test_the_commit_of_another_thread_leaves_out_what_a_caller_has_not_received
+    name = filled(6)
+    one = interrupted(name)
+    Thread.new { interrupt { one.poll_batch(max: 6) } }.join
+    assert one.commit
+    one.close
+    assert_nil committed(name)
+  end
+
   def test_each_goes_on_with_the_message_that_its_caller_has_not_received
     name = filled(4)
     one = interrupted(name)

@@ -197,4 +197,16 @@ class ConsumerRewindTest < ConsumerTestCase
     assert one.commit(work)
     assert_equal work.last.offset + 6, committed(name)
   end
+
+  # librdkafka commits what it has stored when partitions are given up, even if that is lower.
+  def test_a_close_after_a_rewind_does_not_lower_the_committed_offset
+    name = filled(10)
+    one = member(name, "auto.commit.interval.ms": 60_000) { |config| config.mark = :manual }
+    work = take(one, 10, batch: 10)
+    assert one.commit(work.last)
+    assert one.rewind(work.first)
+    assert one.mark(take(one, 1, batch: 1).first)
+    one.close
+    assert_equal 10, committed(name)
+  end
 end

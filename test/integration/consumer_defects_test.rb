@@ -138,55 +138,6 @@ class KafkaConsumerDefectsTest < ConsumerTestCase
     program&.close
   end
 
-  # A producer would create the topic by its questions. With librdkafka 2.0.2 the consumer cannot be closed: see C16.
-  RECREATED = <<~'RUBY'
-    require "logger"
-    require "stringio"
-    servers, topic = ARGV
-    fill = lambda do |payload, count|
-      producer = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": servers } }
-      producer.produce_many_sync(Array.new(count) { { topic:, payload:, partition: 0 } })
-      producer.close
-    end
-    admin = Penstock::Admin.new("bootstrap.servers": servers)
-    admin.create_topic(topic, partitions: 1)
-    fill.call("old", 10)
-    lines = StringIO.new
-    one = Penstock::Consumer.new do |config|
-      config.kafka = { "bootstrap.servers": servers, "group.id": topic, "auto.offset.reset": "earliest", debug: "cgrp",
-                       "topic.metadata.refresh.interval.ms": 200, "partition.assignment.strategy": "range" }
-      config.logger = Logger.new(lines)
-    end
-    one.subscribe(topic)
-    count = 0
-    count += one.poll_batch.size until count == 10
-    one.commit
-    admin.delete_topics(topic).raise!
-    sleep 0.05 until lines.string.include?("delegating revoke")
-    begin
-      admin.create_topic(topic, partitions: 1)
-    rescue Penstock::AdminError # the old one is not gone yet
-      sleep 0.1
-      retry
-    end
-    fill.call("new", 30)
-    message = nil
-    begin
-      message = one.poll until message&.payload == "new"
-    rescue Penstock::ConsumeError # the topic was unknown
-      retry
-    end
-    puts message.offset
-    $stdout.flush
-    exit!(0)
-  RUBY
-
-  # Kafka forgets with the topic what is committed. librdkafka committed the offset once more, into the new topic, when it gave up
-  # the partition. The member polls only when the topic is there again.
-  def test_a_topic_that_is_created_anew_is_read_from_its_beginning
-    assert_equal "0\n", ruby!(RECREATED, SERVERS, "penstock-test-#{SecureRandom.hex(6)}", seconds: 60)
-  end
-
   # A member in its own process, which the block may freeze. The block gets its pid.
   def frozen_member(name, **kafka)
     Dir.mktmpdir do |directory|

@@ -240,6 +240,16 @@ static rd_kafka_topic_partition_list_t *list_or_null(VALUE places)
     return NIL_P(places) ? NULL : penstock_list_from(places);
 }
 
+static VALUE consumer_call_keeps(VALUE self, VALUE places, VALUE epoch)
+{
+    struct ps_consumer *consumer = penstock_consumer_open(self);
+    rd_kafka_topic_partition_list_t *list = penstock_list_from(places);
+    bool keeps = ps_consumer_keeps(consumer, list, NUM2ULL(epoch));
+    rd_kafka_topic_partition_list_destroy(list);
+    RB_GC_GUARD(self);
+    return keeps ? Qtrue : Qfalse;
+}
+
 /* nil: what is processed. The result goes to ps_consumer_commit_result. */
 static VALUE consumer_call_commit_async(VALUE self, VALUE places)
 {
@@ -772,6 +782,7 @@ void penstock_consumer_calls_init(VALUE consumer_class)
     rb_define_private_method(consumer_class, "call_assignment", consumer_call_assignment, 0);
     rb_define_private_method(consumer_class, "call_commit", consumer_call_commit, 2);
     rb_define_private_method(consumer_class, "call_commit_processed", consumer_call_commit_processed, 3);
+    rb_define_private_method(consumer_class, "call_keeps", consumer_call_keeps, 2);
     rb_define_private_method(consumer_class, "call_commit_async", consumer_call_commit_async, 1);
     rb_define_private_method(consumer_class, "call_epoch", consumer_call_epoch, 0);
     rb_define_private_method(consumer_class, "call_committed", consumer_call_committed, 2);

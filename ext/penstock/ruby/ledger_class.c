@@ -188,7 +188,7 @@ static VALUE ledger_revoked(VALUE self, VALUE topic, VALUE partition)
     const char *name = StringValueCStr(topic);
     int32_t number = NUM2INT(partition);
     rd_kafka_topic_partition_list_add(list = rd_kafka_topic_partition_list_new(1), name, number);
-    ps_ledger_revoked(ledger_get(self), list);
+    ps_ledger_revoked(ledger_get(self), list, false);
     rd_kafka_topic_partition_list_destroy(list);
     return Qnil;
 }

@@ -265,7 +265,9 @@ static void fill_locked(struct taking *taking, bool with_gvl)
     struct ps_fetched *fetched = taking->fetched;
     if (fetched) {
         ps_consumer_count(consumer, fetched);
-        ps_ledger_handed_out_all(&consumer->ledger, fetched, taking->taker->owner); /* take_message has reserved what it needs */
+        bool by_poll = consumer->settings.mark == PS_MARK_NEXT_POLL;
+        uint64_t owner = taking->taker->owner | (by_poll ? PS_NOT_RECEIVED : 0);
+        ps_ledger_handed_out_all(&consumer->ledger, fetched, owner); /* take_message has reserved what it needs */
     }
     if (!has_result(taking) && taking->end == FILLED) taking->problem = ps_consumer_take_due_problem(consumer);
     if (count_of(taking) > 0 && atomic_load(&consumer->size_error.due_us) != PS_FOREVER) ps_lasting_end(&consumer->size_error);
@@ -528,6 +530,7 @@ static VALUE poll_one(VALUE self, VALUE timeout, bool keeps)
     take_messages(&taking, timeout);
     if (count_of(&taking) == 0) return Qnil;
     if (keeps) publish_message(self, message);
+    if (keeps) ps_ledger_receive(&taking.consumer->ledger, taking.taker->owner, true);
     else penstock_return(taking.taker, self, message, taking.fetched, publish_message);
     return message;
 }
@@ -541,7 +544,9 @@ static VALUE consumer_call_poll(VALUE self, VALUE timeout)
 static VALUE consumer_call_not_received(VALUE self)
 {
     struct penstock_polled *polled = penstock_polled_of(penstock_taker(), penstock_consumer_any(self));
-    if (polled && polled->fetched) polled->interrupted = polled->raised = true;
+    if (!polled || !polled->fetched) return Qnil;
+    polled->interrupted = polled->raised = true;
+    ps_ledger_receive(&penstock_consumer_any(self)->ledger, penstock_taker()->owner, false);
     return Qnil;
 }
 

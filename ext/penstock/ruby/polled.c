@@ -164,7 +164,10 @@ void penstock_return(const struct penstock_taker *taker, VALUE consumer, VALUE m
     rb_protect(publish_and_handle_interrupts, (VALUE)&returning, &state);
     struct penstock_polled *polled = taker->latest;
     if (polled->fetched == fetched) polled->interrupted = polled->raised = state != 0; /* otherwise a listener has polled */
-    if (!state) return;
+    if (!state) {
+        ps_ledger_receive(&penstock_consumer_any(consumer)->ledger, taker->owner, true);
+        return;
+    }
     atomic_store_explicit(&fetched->seen, false, memory_order_relaxed);
     rb_jump_tag(state);
 }

@@ -22,11 +22,14 @@ module Penstock
 
     # What is processed when its turn comes.
     # @param what [Message, Batch, nil] what was just marked
-    # @return [true]
+    # @return [Boolean] false: what was marked was taken away meanwhile
     def commit_processed(what, async, timeout)
-      return call_commit_async(nil) || true if async
-
       places = what && places_of(what)
+      if async
+        call_commit_async(nil)
+        return what.nil? || call_keeps(places, epoch_of(what))
+      end
+
       @notifier.committing(places || []) { call_commit_processed(places, epoch_of(what), timeout) }
       true
     end

@@ -127,6 +127,22 @@ static void ring_committer(struct ps_async_commits *commits)
     if (commits->answers && may_send(commits)) ps_committer_ring(&commits->work);
 }
 
+/* With the lock. What could not be sent as the member joins its group again would be sent when other members have read on. */
+static void drop_unsent(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked)
+{
+    rd_kafka_topic_partition_list_t *waiting = consumer->async_commits.waiting, *dropped = rd_kafka_topic_partition_list_new(1);
+    for (int i = 0; waiting && i < revoked->cnt; i++) {
+        const rd_kafka_topic_partition_t *place = &revoked->elems[i];
+        const rd_kafka_topic_partition_t *unsent = rd_kafka_topic_partition_list_find(waiting, place->topic, place->partition);
+        if (!unsent) continue;
+        ps_copy_place(dropped, unsent);
+        rd_kafka_topic_partition_list_del(waiting, place->topic, place->partition);
+    }
+    if (dropped->cnt > 0) ps_consumer_commit_result(consumer, RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION, dropped);
+    rd_kafka_topic_partition_list_destroy(dropped);
+    if (waiting && waiting->cnt == 0) destroy_list(&consumer->async_commits.waiting);
+}
+
 void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
@@ -134,6 +150,7 @@ void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic
     take_all_waiting(commits);
     send_waiting(consumer);
     if (commits->stored_asked) send_stored(consumer);
+    drop_unsent(consumer, revoked);
     for (int i = 0; commits->sent && i < revoked->cnt; i++)
         rd_kafka_topic_partition_list_del(commits->sent, revoked->elems[i].topic, revoked->elems[i].partition);
     ring_committer(commits);

@@ -86,6 +86,7 @@ struct ps_ledger {
     struct ps_place **rows; /* a table of partitions */
     struct range *open;     /* what was handed out and is not processed */
     uint64_t epoch;         /* of the latest assignment */
+    uint64_t lost;          /* the epoch in which the group had taken partitions away */
     bool dirty;             /* librdkafka does not know all offsets yet */
     uint64_t calls;         /* that handed messages out */
     int64_t resumed_us;     /* when librdkafka resumed partitions */
@@ -101,8 +102,12 @@ void ps_ledger_destroy(struct ps_ledger *ledger);
 uint64_t ps_ledger_new_epoch(void);
 void ps_ledger_clear(struct ps_ledger *ledger);
 void ps_ledger_assigned(struct ps_ledger *ledger);
-/* Messages of these partitions cannot be marked any more. */
-void ps_ledger_revoked(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *list);
+/* Messages of these partitions cannot be marked any more. `lost`: the group had taken them away before. */
+void ps_ledger_revoked(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *list, bool lost);
+bool ps_ledger_lost_since(struct ps_ledger *ledger, uint64_t epoch);
+/* Brokers have these offsets. What is processed before them, again, is not stored: librdkafka would commit it when the partition is
+ * given up. */
+void ps_ledger_committed(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *offsets);
 bool ps_ledger_pause(struct ps_ledger *ledger, const char *topic, int32_t partition, bool paused); /* false: nothing changed */
 /* Which of these partitions are paused; NULL: of all. The caller destroys the list. */
 rd_kafka_topic_partition_list_t *ps_ledger_paused(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *among);
@@ -137,7 +142,11 @@ bool ps_ledger_handed_out_all(struct ps_ledger *ledger, struct ps_fetched *fetch
 bool ps_ledger_reserve(struct ps_ledger *ledger, const char *topic, int32_t partition, int ranges);
 uint64_t ps_ledger_epoch(struct ps_ledger *ledger); /* of the latest assignment */
 bool ps_ledger_open(struct ps_ledger *ledger); /* something that was handed out is not marked */
-void ps_ledger_finish(struct ps_ledger *ledger, uint64_t owner); /* marks all that it has got; 0: that all owners have got */
+/* Marks all that it has got; 0: that all owners have got and received. */
+void ps_ledger_finish(struct ps_ledger *ledger, uint64_t owner);
+/* Messages that are handed out to `owner | PS_NOT_RECEIVED` are not received before this. */
+#define PS_NOT_RECEIVED (UINT64_C(1) << 63)
+void ps_ledger_receive(struct ps_ledger *ledger, uint64_t owner, bool received);
 /* Marks a message, and the earlier ones of its partition that the same owner has got. False: see ps_ledger_holds, or the message was
  * not handed out. */
 bool ps_ledger_mark(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t offset, int32_t leader_epoch,
@@ -155,9 +164,6 @@ void ps_set_leader_epoch(rd_kafka_topic_partition_t *place, int32_t leader_epoch
 int32_t ps_leader_epoch(const rd_kafka_topic_partition_t *place);
 void ps_set_metadata(rd_kafka_topic_partition_t *place, const void *metadata, size_t size); /* copies it */
 bool ps_ledger_store(struct ps_ledger *ledger, rd_kafka_t *rk); /* gives librdkafka what is processed. False: nothing new is */
-/* The group has committed these offsets. librdkafka forgets those that it has stored and that are committed with it: it would commit them
- * again, without need, when partitions are given up, and perhaps into a topic that was deleted and created meanwhile. */
-void ps_ledger_committed(struct ps_ledger *ledger, rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *offsets);
 rd_kafka_topic_partition_list_t *ps_ledger_processed(struct ps_ledger *ledger); /* the caller destroys the list */
 
 /* ---- committer.c: the thread that sends all consumers' asynchronous commits ------------------------------- */
@@ -484,6 +490,8 @@ void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t
 /* Owns `list`, offsets that the program has chosen; NULL: what is processed when it is sent. 0: it will be sent, and its result goes to
  * ps_consumer_commit_result. -1: not open. Otherwise errno. */
 int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list);
+/* Whether what was just marked of these places, in `epoch`, is committed or will be with the next commit. Otherwise it comes again. */
+bool ps_consumer_keeps(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *places, uint64_t epoch);
 bool ps_commit_is_stale(rd_kafka_event_t *answer); /* the member got a new epoch between request and answer */
 /* Around a commit for which a caller waits. It may be sent when its turn has come: no earlier commit is on its way. */
 void ps_commit_turn_join(struct ps_consumer *consumer, struct ps_commit_turn *turn);

@@ -274,7 +274,7 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event)
         ps_consumer_store(consumer);
         ps_consumer_resume_revoked(consumer, partitions); /* M:revoked_partitions_resumed */
         ps_consumer_drop_messages(consumer, partitions);
-        ps_ledger_revoked(&consumer->ledger, partitions); /* from here on, no thread adds a commit of them */
+        ps_ledger_revoked(&consumer->ledger, partitions, consumer->lost); /* from here on, no thread adds a commit of them */
         ps_async_commits_revoked(consumer, partitions);
         ps_consumer_remove_assigned(consumer, partitions);
         ps_committer_joining_changed(&consumer->async_commits.work);
@@ -508,7 +508,7 @@ void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t
         ps_bell_ring(&consumer->bell); /* a thread publishes it */
         return;
     }
-    if (offsets) ps_ledger_committed(&consumer->ledger, consumer->client.rk, offsets);
+    if (offsets) ps_ledger_committed(&consumer->ledger, offsets);
     for (int i = 0; offsets && i < offsets->cnt; i++) {
         const rd_kafka_topic_partition_t *place = &offsets->elems[i];
         if (!place->err) continue;

@@ -73,8 +73,11 @@ struct commit {
     int64_t sent_us;
 };
 
-static bool all_owned(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *places, uint64_t epoch)
+/* What was marked and then given up, librdkafka has committed, unless the program commits by itself, or the group has removed the
+ * member. */
+bool ps_consumer_keeps(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *places, uint64_t epoch)
 {
+    if (consumer->settings.commit_every_us && !ps_ledger_lost_since(&consumer->ledger, epoch)) return true;
     for (int i = 0; places && i < places->cnt; i++)
         if (!ps_ledger_owns(&consumer->ledger, places->elems[i].topic, places->elems[i].partition, epoch)) return false;
     return true;
@@ -90,7 +93,7 @@ static bool send_commit(struct commit *commit, rd_kafka_resp_err_t *err)
     *err = RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION;
     pthread_mutex_lock(&consumer->taking);
     bool waits = ps_consumer_joins(consumer);
-    if (!waits && (chosen || all_owned(consumer, query->list, query->epoch))) {
+    if (!waits && (chosen || ps_consumer_keeps(consumer, query->list, query->epoch))) {
         if (!chosen) ps_consumer_store(consumer);
         commit->sent_us = ps_now_us();
         waits = !ps_joining_commit(consumer, chosen ? query->list : NULL, commit->answers, err);
@@ -152,7 +155,7 @@ static void take_result(struct commit *commit, rd_kafka_resp_err_t err)
     struct ps_consumer_job *query = commit->query;
     const rd_kafka_topic_partition_list_t *list = commit->answer ? rd_kafka_event_topic_partition_list(commit->answer) : NULL;
     bool chosen = query->call == PS_CONSUMER_COMMIT;
-    if (list && !err) ps_ledger_committed(&query->consumer->ledger, query->consumer->client.rk, list);
+    if (list && !err) ps_ledger_committed(&query->consumer->ledger, list);
     if (chosen && !list) return;
     rd_kafka_topic_partition_list_t *result = rd_kafka_topic_partition_list_new(list ? list->cnt : 0);
     for (int i = 0; list && i < list->cnt; i++)

@@ -54,6 +54,7 @@ struct ps_place {
     int64_t end;              /* the end of the partition, as it was when librdkafka had fetched all; -1: unknown */
     int64_t processed;        /* all before it are processed; -1: unknown */
     int64_t stored;           /* the latest one that librdkafka got; -1: none */
+    int64_t committed;        /* that brokers have, as far as is known; -1: unknown */
     int32_t leader_epoch;     /* of the message before `processed`; -1: unknown */
     int32_t partition;
     bool paused;              /* by the program */
@@ -136,7 +137,7 @@ static struct ps_place *find_or_add(struct ps_ledger *ledger, const char *topic,
     memcpy(place->topic, topic, size);
     place->partition = partition;
     place->assigned = ledger->epoch;
-    place->position = place->end = place->processed = place->stored = -1;
+    place->position = place->end = place->processed = place->stored = place->committed = -1;
     place->begin = RD_KAFKA_OFFSET_INVALID;
     place->leader_epoch = -1;
     return *link = place;
@@ -192,7 +193,7 @@ void ps_ledger_assigned(struct ps_ledger *ledger)
     pthread_mutex_unlock(&ledger->lock);
 }
 
-void ps_ledger_revoked(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *list)
+void ps_ledger_revoked(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *list, bool lost)
 {
     pthread_mutex_lock(&ledger->lock);
     for (int i = 0; i < list->cnt; i++) {
@@ -200,6 +201,7 @@ void ps_ledger_revoked(struct ps_ledger *ledger, const rd_kafka_topic_partition_
         if (*link) remove_place(ledger, link); /* M:revoked_places_removed */
     }
     ledger->epoch = ps_ledger_new_epoch();
+    if (lost) ledger->lost = ledger->epoch;
     pthread_mutex_unlock(&ledger->lock);
 }
 
@@ -677,12 +679,22 @@ void ps_ledger_finish(struct ps_ledger *ledger, uint64_t owner)
     pthread_mutex_lock(&ledger->lock);
     for (struct range *range = ledger->open; range; range = next) {
         next = range->open_next;
-        if (owner && range->owner != owner) continue; /* M:poll_marks_own_ranges */
+        bool others = owner ? (range->owner & ~PS_NOT_RECEIVED) != owner : (range->owner & PS_NOT_RECEIVED) != 0;
+        if (others) continue; /* M:poll_marks_own_ranges */
         struct ps_place *place = range->place;
         mark_range(ledger, range, range->to, range->last_leader_epoch);
         /* Frees only ranges of this partition that are marked, so not `next`, which is open. */
         advance(ledger, place);
     }
+    pthread_mutex_unlock(&ledger->lock);
+}
+
+void ps_ledger_receive(struct ps_ledger *ledger, uint64_t owner, bool received)
+{
+    uint64_t from = received ? owner | PS_NOT_RECEIVED : owner, to = received ? owner : owner | PS_NOT_RECEIVED;
+    pthread_mutex_lock(&ledger->lock);
+    for (struct range *range = ledger->open; range; range = range->open_next)
+        if (range->owner == from) range->owner = to;
     pthread_mutex_unlock(&ledger->lock);
 }
 
@@ -793,6 +805,7 @@ bool ps_ledger_store(struct ps_ledger *ledger, rd_kafka_t *rk)
     for (int row = 0; ledger->dirty && row < ROWS; row++) {
         for (struct ps_place *place = ledger->rows[row]; place; place = place->next) {
             if (place->processed < 0 || place->processed == place->stored) continue;
+            if (place->processed < place->committed) continue; /* M:committed_offset_stays */
             if (!list) list = rd_kafka_topic_partition_list_new(8);
             add_offset(list, place);
             place->stored = place->processed;
@@ -805,20 +818,23 @@ bool ps_ledger_store(struct ps_ledger *ledger, rd_kafka_t *rk)
     return list != NULL;
 }
 
-void ps_ledger_committed(struct ps_ledger *ledger, rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *offsets)
+void ps_ledger_committed(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *offsets)
 {
-    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(offsets->cnt);
-    pthread_mutex_lock(&ledger->lock); /* no thread stores a later offset meanwhile */
+    pthread_mutex_lock(&ledger->lock);
     for (int i = 0; i < offsets->cnt; i++) {
         const rd_kafka_topic_partition_t *from = &offsets->elems[i];
         struct ps_place *place = from->err || from->offset < 0 ? NULL : *find(ledger, from->topic, from->partition);
-        if (!place || (place->stored != from->offset && place->processed != from->offset)) continue;
-        place->stored = from->offset; /* it needs not be stored any more */
-        rd_kafka_topic_partition_list_add(list, from->topic, from->partition)->offset = RD_KAFKA_OFFSET_INVALID;
+        if (place) place->committed = from->offset;
     }
-    if (list->cnt > 0) rd_kafka_offsets_store(rk, list);
     pthread_mutex_unlock(&ledger->lock);
-    rd_kafka_topic_partition_list_destroy(list);
+}
+
+bool ps_ledger_lost_since(struct ps_ledger *ledger, uint64_t epoch)
+{
+    pthread_mutex_lock(&ledger->lock);
+    bool lost = ledger->lost > epoch;
+    pthread_mutex_unlock(&ledger->lock);
+    return lost;
 }
 
 rd_kafka_topic_partition_list_t *ps_ledger_processed(struct ps_ledger *ledger)

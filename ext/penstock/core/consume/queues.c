@@ -216,6 +216,7 @@ void ps_partition_error_cb(rd_kafka_t *rk, int err, const char *reason, void *op
     }
     if (ps_consumer_absorb_error(consumer, (rd_kafka_resp_err_t)err, false, reason)) return;
     struct ps_problem problem = ps_consumer_problem(consumer, (rd_kafka_resp_err_t)err, reason, place);
+    problem.offset = -1; /* that of `place` is where it was to begin */
     ps_consumer_add_problem(consumer, &problem);
 }
 

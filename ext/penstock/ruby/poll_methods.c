@@ -414,7 +414,7 @@ static bool give_again(struct taking *taking)
         penstock_rewind_unreceived(taking->self, taking->consumer);
         return false;
     }
-    ps_fetched_retain(fetched); /* M:unreceived_messages_retained */
+    ps_fetched_retain(fetched);
     penstock_polls(taking->taker, taking->consumer);
     taking->fetched = fetched;
     taking->own(taking->holder, fetched);

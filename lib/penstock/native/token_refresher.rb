@@ -39,7 +39,7 @@ module Penstock
       end
       private_constant :Task
 
-      OWN_FILES = File.expand_path("..", __dir__)
+      OWN_FILES = File.expand_path("..", __dir__).freeze
       PATIENCE = 0.05 # seconds: a provider that has its token at hand is back, and clients hardly notice one that hangs
       private_constant :OWN_FILES, :PATIENCE
 

@@ -136,7 +136,14 @@ Mutation.area("joining", test: "test/consumer/defects_test.rb") do
           only: "test_07_commits_while_the_member_joins_its_group_again"
 end
 
+Mutation.area("interrupted polls", test: "test/consumer/interrupted_poll_test.rb") do
+  without :each_keeps_its_message, "each keeps a message that its block has not got",
+          sub: { "call_not_received" => "nil" }, only: "test_each_goes_on_with_the_message_that_its_caller_has_not_received"
+end
+
 Mutation.area("rewind", test: "test/consumer/rewind_test.rb") do
+  without :committed_offset_stays, "what is processed again does not lower the committed offset",
+          only: "test_a_close_after_a_rewind_does_not_lower_the_committed_offset"
   without :rewind_lowers_processed, "messages that come again are no longer processed",
           only: "test_a_marked_batch_is_no_longer_processed_when_it_is_rewound"
 end

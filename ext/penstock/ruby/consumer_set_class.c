@@ -112,7 +112,7 @@ static VALUE take_ready(struct ps_consumer_set *set, size_t count)
 /* The wait counts as polling again. */
 static void rewind_unreceived(struct ps_consumer_set *set)
 {
-    for (const struct penstock_polled *polled = penstock_taker()->latest; polled; polled = polled->next) {
+    for (const struct penstock_last_poll *polled = penstock_taker()->latest; polled; polled = polled->next) {
         struct ps_set_consumer *one = ps_consumer_set_find(set, (struct ps_consumer *)polled->consumer);
         if (one && penstock_unreceived(polled)) penstock_rewind_unreceived((VALUE)one->object, one->consumer);
     }

@@ -334,10 +334,10 @@ void penstock_consumer_calls_init(VALUE consumer_class);
 void penstock_publish_news(VALUE self, struct ps_consumer *consumer);
 void penstock_consumer_news_init(VALUE consumer_class);
 
-/* ---- polled.c: what each fiber has polled last ---- */
+/* ---- last_poll.c: what each fiber has polled last ---- */
 
-struct penstock_polled {
-    struct penstock_polled *next;  /* of another consumer: only what its caller has not received */
+struct penstock_last_poll {
+    struct penstock_last_poll *next;  /* of another consumer: only what its caller has not received */
     const struct ps_consumer *consumer; /* to compare: perhaps it is freed */
     struct ps_fetched *fetched;    /* NULL: nothing */
     bool raised;                   /* an exception was raised since, or the block of each was left early */
@@ -346,20 +346,20 @@ struct penstock_polled {
 
 struct penstock_taker { /* a fiber that polls */
     uint64_t owner;                /* of what it polls; see ledger.c */
-    struct penstock_polled *latest; /* NULL: it has not polled */
+    struct penstock_last_poll *latest; /* NULL: it has not polled */
 };
 
 struct penstock_taker *penstock_taker(void); /* of this fiber */
 /* What it has polled last from the consumer. NULL: nothing. */
-struct penstock_polled *penstock_polled_of(const struct penstock_taker *taker, const struct ps_consumer *consumer);
-bool penstock_unreceived(const struct penstock_polled *polled);
+struct penstock_last_poll *penstock_last_poll_of(const struct penstock_taker *taker, const struct ps_consumer *consumer);
+bool penstock_unreceived(const struct penstock_last_poll *polled);
 /* A poll begins: it makes what was polled before from the consumer `latest`, and forgets it; takes messages; and returns them, if no
  * interrupt is due. */
-void penstock_polls(struct penstock_taker *taker, const struct ps_consumer *consumer);
-void penstock_polled(const struct penstock_taker *taker, struct ps_fetched *fetched);
+void penstock_begin_poll(struct penstock_taker *taker, const struct ps_consumer *consumer);
+void penstock_has_polled(const struct penstock_taker *taker, struct ps_fetched *fetched);
 void penstock_return(const struct penstock_taker *taker, VALUE consumer, VALUE messages, struct ps_fetched *fetched,
                      void (*publish)(VALUE consumer, VALUE messages));
-void penstock_polled_init(void);
+void penstock_last_poll_init(void);
 VALUE penstock_places_in(const struct ps_fetched *fetched); /* as Consumer.places_of */
 /* Messages that this fiber has polled from the consumer, and has not received, come again. Otherwise does nothing. */
 void penstock_rewind_unreceived(VALUE self, struct ps_consumer *consumer);

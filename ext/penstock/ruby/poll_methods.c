@@ -359,7 +359,7 @@ static bool take_once(struct taking *taking)
     fill(taking);
     ps_client_exit(&consumer->client);
     if (taking->fetched) taking->own(taking->holder, taking->fetched);
-    if (count_of(taking) > 0) penstock_polled(taking->taker, taking->fetched);
+    if (count_of(taking) > 0) penstock_has_polled(taking->taker, taking->fetched);
     if (taking->problem) raise_problem(taking);
     if (has_result(taking)) return true;
     if (taking->end == REBALANCE) penstock_tell_rebalance(taking->self, consumer); /* the answer rings the bell */
@@ -392,7 +392,7 @@ static bool all_held(struct ps_consumer *consumer, const struct ps_fetched *fetc
 
 void penstock_rewind_unreceived(VALUE self, struct ps_consumer *consumer)
 {
-    struct penstock_polled *polled = penstock_polled_of(penstock_taker(), consumer);
+    struct penstock_last_poll *polled = penstock_last_poll_of(penstock_taker(), consumer);
     if (!polled || !penstock_unreceived(polled)) return;
     rb_funcall(self, rb_intern("rewind_to"), 3, penstock_places_in(polled->fetched), ULL2NUM(polled->fetched->epoch), INT2FIX(5));
     polled->interrupted = false;
@@ -402,7 +402,7 @@ void penstock_rewind_unreceived(VALUE self, struct ps_consumer *consumer)
  * has some of them now, librdkafka reads again what is still this consumer's. */
 static bool give_again(struct taking *taking)
 {
-    const struct penstock_polled *polled = penstock_polled_of(taking->taker, taking->consumer);
+    const struct penstock_last_poll *polled = penstock_last_poll_of(taking->taker, taking->consumer);
     if (!polled || !penstock_unreceived(polled)) return false;
     struct ps_fetched *fetched = polled->fetched;
     bool fits = fetched->count <= taking->max && all_held(taking->consumer, fetched);
@@ -415,10 +415,10 @@ static bool give_again(struct taking *taking)
         return false;
     }
     ps_fetched_retain(fetched);
-    penstock_polls(taking->taker, taking->consumer);
+    penstock_begin_poll(taking->taker, taking->consumer);
     taking->fetched = fetched;
     taking->own(taking->holder, fetched);
-    penstock_polled(taking->taker, fetched);
+    penstock_has_polled(taking->taker, fetched);
     return true;
 }
 
@@ -433,7 +433,7 @@ static void wait_for_messages(struct taking *taking, VALUE timeout)
     taking->taker = penstock_taker();
     taking->consumer = opened;
     if (give_again(taking)) return;
-    penstock_polls(taking->taker, opened);
+    penstock_begin_poll(taking->taker, opened);
     /* M:poll_marks_previous */
     if (opened->settings.mark == PS_MARK_NEXT_POLL) ps_ledger_finish(&opened->ledger, taking->taker->owner);
     for (;;) {
@@ -543,7 +543,7 @@ static VALUE consumer_call_poll(VALUE self, VALUE timeout)
 
 static VALUE consumer_call_not_received(VALUE self)
 {
-    struct penstock_polled *polled = penstock_polled_of(penstock_taker(), penstock_consumer_any(self));
+    struct penstock_last_poll *polled = penstock_last_poll_of(penstock_taker(), penstock_consumer_any(self));
     if (!polled || !polled->fetched) return Qnil;
     polled->interrupted = polled->raised = true;
     ps_ledger_receive(&penstock_consumer_any(self)->ledger, penstock_taker()->owner, false);
@@ -568,7 +568,7 @@ static VALUE consumer_call_finish(VALUE self)
 /* The block that processes what this fiber has polled was left early. */
 static VALUE consumer_call_leave(VALUE self)
 {
-    struct penstock_polled *polled = penstock_polled_of(penstock_taker(), penstock_consumer_any(self));
+    struct penstock_last_poll *polled = penstock_last_poll_of(penstock_taker(), penstock_consumer_any(self));
     if (polled) polled->raised = true;
     return Qnil;
 }
@@ -576,7 +576,7 @@ static VALUE consumer_call_leave(VALUE self)
 /* Whether that is so, or an exception was raised since this fiber has polled. */
 static VALUE consumer_call_left(VALUE self)
 {
-    const struct penstock_polled *polled = penstock_polled_of(penstock_taker(), penstock_consumer_any(self));
+    const struct penstock_last_poll *polled = penstock_last_poll_of(penstock_taker(), penstock_consumer_any(self));
     return polled && polled->raised ? Qtrue : Qfalse;
 }
 
@@ -630,7 +630,7 @@ void penstock_poll_methods_init(VALUE consumer_class)
     sym_timeout = ID2SYM(rb_intern("timeout"));
     sym_max = ID2SYM(rb_intern("max"));
     id_publish_polled = rb_intern("publish_polled");
-    penstock_polled_init();
+    penstock_last_poll_init();
     rb_define_method(consumer_class, "poll", consumer_poll, -1);
     rb_define_method(consumer_class, "poll_batch", consumer_poll_batch, -1);
     rb_define_private_method(consumer_class, "call_poll", consumer_call_poll, 1);

@@ -29,7 +29,7 @@ module Penstock
       nil
     end
 
-    # For polled.c: when a method returns, Ruby handles interrupts.
+    # For last_poll.c: when a method returns, Ruby handles interrupts.
     def nothing = nil
   end
   private_constant :ConsumerEach

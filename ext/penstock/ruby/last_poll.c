@@ -19,7 +19,7 @@
 static ID id_taker, id_timeout, id_error, id_nothing;
 static rb_ractor_local_key_t hooked;
 
-static void free_polled(struct penstock_polled *polled)
+static void free_last_poll(struct penstock_last_poll *polled)
 {
     if (polled->fetched) penstock_fetched_free(polled->fetched);
     free(polled);
@@ -28,9 +28,9 @@ static void free_polled(struct penstock_polled *polled)
 static void taker_free(void *data)
 {
     struct penstock_taker *taker = data;
-    for (struct penstock_polled *next; taker->latest; taker->latest = next) {
+    for (struct penstock_last_poll *next; taker->latest; taker->latest = next) {
         next = taker->latest->next;
-        free_polled(taker->latest);
+        free_last_poll(taker->latest);
     }
     xfree(taker);
 }
@@ -38,7 +38,7 @@ static void taker_free(void *data)
 static size_t taker_size(const void *data)
 {
     (void)data;
-    return sizeof(struct penstock_taker) + sizeof(struct penstock_polled);
+    return sizeof(struct penstock_taker) + sizeof(struct penstock_last_poll);
 }
 
 static const rb_data_type_t taker_type = {
@@ -73,7 +73,8 @@ static void add_hook(void)
 {
     if (!NIL_P(rb_ractor_local_storage_value(hooked))) return;
     rb_ractor_local_storage_value_set(hooked, Qtrue);
-    rb_add_event_hook2((rb_event_hook_func_t)raised, RUBY_EVENT_RAISE, Qnil,
+    /* The flag RAW_ARG says which type it has. */
+    rb_add_event_hook2((rb_event_hook_func_t)(void (*)(void))raised, RUBY_EVENT_RAISE, Qnil,
                        RUBY_EVENT_HOOK_FLAG_SAFE | RUBY_EVENT_HOOK_FLAG_RAW_ARG);
 }
 
@@ -92,15 +93,15 @@ struct penstock_taker *penstock_taker(void)
     return taker;
 }
 
-bool penstock_unreceived(const struct penstock_polled *polled)
+bool penstock_unreceived(const struct penstock_last_poll *polled)
 {
     const struct ps_fetched *fetched = polled->fetched;
     return fetched && polled->interrupted && !atomic_load_explicit(&fetched->seen, memory_order_relaxed);
 }
 
-struct penstock_polled *penstock_polled_of(const struct penstock_taker *taker, const struct ps_consumer *consumer)
+struct penstock_last_poll *penstock_last_poll_of(const struct penstock_taker *taker, const struct ps_consumer *consumer)
 {
-    struct penstock_polled *polled = taker->latest;
+    struct penstock_last_poll *polled = taker->latest;
     while (polled && polled->consumer != consumer) polled = polled->next;
     return polled;
 }
@@ -108,20 +109,20 @@ struct penstock_polled *penstock_polled_of(const struct penstock_taker *taker, c
 /* What was received of other consumers is of no interest any more. */
 static void forget_others(struct penstock_taker *taker)
 {
-    struct penstock_polled **link = &taker->latest, *polled;
+    struct penstock_last_poll **link = &taker->latest, *polled;
     while ((polled = *link)) {
         if (penstock_unreceived(polled)) {
             link = &polled->next;
         } else {
             *link = polled->next;
-            free_polled(polled);
+            free_last_poll(polled);
         }
     }
 }
 
-void penstock_polls(struct penstock_taker *taker, const struct ps_consumer *consumer)
+void penstock_begin_poll(struct penstock_taker *taker, const struct ps_consumer *consumer)
 {
-    struct penstock_polled *polled = taker->latest;
+    struct penstock_last_poll *polled = taker->latest;
     if (!polled || polled->consumer != consumer) {
         forget_others(taker);
         if (!(polled = calloc(1, sizeof(*polled)))) rb_memerror();
@@ -134,7 +135,7 @@ void penstock_polls(struct penstock_taker *taker, const struct ps_consumer *cons
     polled->raised = polled->interrupted = false;
 }
 
-void penstock_polled(const struct penstock_taker *taker, struct ps_fetched *fetched)
+void penstock_has_polled(const struct penstock_taker *taker, struct ps_fetched *fetched)
 {
     ps_fetched_retain(fetched);
     taker->latest->fetched = fetched;
@@ -162,7 +163,7 @@ void penstock_return(const struct penstock_taker *taker, VALUE consumer, VALUE m
     int state;
     struct returning returning = { consumer, messages, publish, fetched };
     rb_protect(publish_and_handle_interrupts, (VALUE)&returning, &state);
-    struct penstock_polled *polled = taker->latest;
+    struct penstock_last_poll *polled = taker->latest;
     if (polled->fetched == fetched) polled->interrupted = polled->raised = state != 0; /* otherwise a listener has polled */
     if (!state) {
         ps_ledger_receive(&penstock_consumer_any(consumer)->ledger, taker->owner, true);
@@ -172,7 +173,7 @@ void penstock_return(const struct penstock_taker *taker, VALUE consumer, VALUE m
     rb_jump_tag(state);
 }
 
-void penstock_polled_init(void)
+void penstock_last_poll_init(void)
 {
     id_taker = rb_intern("__penstock_taker__");
     id_timeout = rb_intern("Timeout");

@@ -191,10 +191,11 @@ class SecretTest < PenstockTest
     tls = { "security.protocol": "ssl", "ssl.certificate.location": __FILE__ }
     error = assert_raises(Penstock::ConfigurationInvalidError) { producer(**tls, "ssl.key.location": PEM) }
     assert_match(/ssl\.key\.location.* the name of a file.*ssl\.key\.pem/, error.message)
+    more = { "ssl.key.location": __FILE__, "ssl.keystore.password": "x" }
     body = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7#{VALUE}" # a key that lost its first and last lines
     %i[ssl.key.location ssl.keystore.location ssl.ca.location ssl.crl.location].each do |name|
       [body, "/#{body}", "#{__dir__}/#{body}"].each do |file|
-        error = assert_raises(Penstock::ConfigurationInvalidError) { producer(**tls, "ssl.key.location": __FILE__, name => file) }
+        error = assert_raises(Penstock::ConfigurationInvalidError) { producer(**tls, **more, name => file) }
         assert_match(/#{Regexp.escape(name)}: there is no such file/, error.message)
         refute_includes error.message, VALUE
       end

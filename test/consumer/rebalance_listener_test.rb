@@ -122,7 +122,9 @@ class RebalanceListenerTest < ConsumerTestCase
         listener.kinds
       end
     end
-    assert_equal [[], [], *[%i[assigned revoked]] * 4], threads.map(&:value)
+    first, second, *others = threads.map(&:value)
+    assert_equal [[], *[%i[assigned revoked]] * 4], [first, *others]
+    assert_includes [[], %i[assigned revoked]], second # one poll may be enough
   end
 
   slow def test_an_assignment_in_the_listener_raises

@@ -209,4 +209,17 @@ class ConsumerRewindTest < ConsumerTestCase
     one.close
     assert_equal 10, committed(name)
   end
+
+  def test_a_close_after_a_seek_back_does_not_lower_what_an_earlier_member_has_committed
+    name = filled(10)
+    one = member(name)
+    assert one.commit(take(one, 10, batch: 10).last)
+    one.close
+    two = group_consumer("group-#{name}") { |config| config.mark = :manual }.assign(name => [0])
+    eventually { two.poll(timeout: 0.01).nil? && two.lag.dig(name, 0)&.zero? }
+    two.seek(name, 0, 0)
+    assert two.mark(take(two, 1, batch: 1).first)
+    two.close
+    assert_equal 10, committed(name)
+  end
 end

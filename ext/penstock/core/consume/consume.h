@@ -108,6 +108,8 @@ bool ps_ledger_lost_since(struct ps_ledger *ledger, uint64_t epoch);
 /* Brokers have these offsets. What is processed before them, again, is not stored: librdkafka would commit it when the partition is
  * given up. */
 void ps_ledger_committed(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *offsets);
+/* The same of what is being assigned, where it is known. NULL: nothing is. */
+void ps_ledger_begin_committed(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *offsets);
 bool ps_ledger_pause(struct ps_ledger *ledger, const char *topic, int32_t partition, bool paused); /* false: nothing changed */
 /* Which of these partitions are paused; NULL: of all. The caller destroys the list. */
 rd_kafka_topic_partition_list_t *ps_ledger_paused(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *among);

@@ -283,6 +283,8 @@ static void rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event)
         atomic_store(&consumer->syncs, 0);
         ps_ledger_assigned(&consumer->ledger);
         set_starts(consumer, partitions);
+        if (consumer->starts && atomic_load(&consumer->starts->done))
+            ps_ledger_begin_committed(&consumer->ledger, consumer->starts->committed);
         starts = starts_of(consumer, partitions);
         ps_consumer_add_assigned(consumer, partitions);
     }

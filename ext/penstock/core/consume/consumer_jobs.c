@@ -554,6 +554,7 @@ static rd_kafka_resp_err_t consumer_assign(struct ps_consumer_job *query)
     rd_kafka_resp_err_t err = rd_kafka_assign(rk, list);
     for (int i = 0; !err && list && i < list->cnt; i++)
         ps_ledger_begin(&consumer->ledger, list->elems[i].topic, list->elems[i].partition, list->elems[i].offset);
+    if (!err) ps_ledger_begin_committed(&consumer->ledger, query->committed);
     pthread_mutex_unlock(&consumer->taking);
     ps_commit_turn_leave(consumer, &turn);
     for (int i = 0; stops_partitions && i < STEPS_OF_STOPPING; i++) {

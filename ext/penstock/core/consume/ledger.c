@@ -829,6 +829,17 @@ void ps_ledger_committed(struct ps_ledger *ledger, const rd_kafka_topic_partitio
     pthread_mutex_unlock(&ledger->lock);
 }
 
+void ps_ledger_begin_committed(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *offsets)
+{
+    pthread_mutex_lock(&ledger->lock);
+    for (int i = 0; offsets && i < offsets->cnt; i++) {
+        const rd_kafka_topic_partition_t *from = &offsets->elems[i];
+        struct ps_place *place = from->err || from->offset < 0 ? NULL : find_or_add(ledger, from->topic, from->partition);
+        if (place) place->committed = from->offset;
+    }
+    pthread_mutex_unlock(&ledger->lock);
+}
+
 bool ps_ledger_lost_since(struct ps_ledger *ledger, uint64_t epoch)
 {
     pthread_mutex_lock(&ledger->lock);

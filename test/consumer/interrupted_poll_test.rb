@@ -90,6 +90,18 @@ class InterruptedPollTest < ConsumerTestCase
     assert_equal [0, 1, 2, 3], seen
   end
 
+  # As Timeout interrupts in Ruby 3.1.
+  def test_each_that_is_left_by_a_throw_keeps_the_message_that_its_block_has_not_got
+    name = filled(2)
+    one = interrupted(name)
+    thrower = Stop.new
+    thrower.define_singleton_method(:exception) { |*| throw :left }
+    one.monitor.subscribe("messages.polled") { Thread.current.raise(thrower) if (@throws = @throws.to_i + 1) == 1 }
+    @interrupts = 0
+    catch(:left) { one.each { flunk "the block got a message" } }
+    assert_equal [0, 1], take(one, 2, batch: 1).map(&:offset)
+  end
+
   # Before the program has looked at a message, for example when the block of Timeout.timeout returns it.
   def test_a_timeout_that_comes_before_the_caller_has_kept_the_messages
     name = filled(4)

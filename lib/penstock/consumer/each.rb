@@ -8,7 +8,7 @@ module Penstock
 
     # The core learns if the block was left early, or an interrupt came before the block had its message.
     def each_message(timeout)
-      inside = false
+      inside = ended = false
       until (message = poll_unless_closed(timeout)).nil? && closed?
         next unless message
 
@@ -16,10 +16,11 @@ module Penstock
         yield message
         inside = false
       end
+      ended = true
       self
-    ensure # also left by throw and break
+    ensure # also left by throw, as by Timeout in Ruby 3.1, and break
       if inside then call_leave
-      elsif $! then call_not_received # M:each_keeps_its_message
+      elsif !ended then call_not_received # M:each_keeps_its_message
       end
     end
 

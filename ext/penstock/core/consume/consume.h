@@ -105,9 +105,9 @@ void ps_ledger_assigned(struct ps_ledger *ledger);
 /* Messages of these partitions cannot be marked any more. `lost`: the group had taken them away before. */
 void ps_ledger_revoked(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *list, bool lost);
 bool ps_ledger_lost_since(struct ps_ledger *ledger, uint64_t epoch);
-/* Brokers have these offsets. What is processed before them, again, is not stored: librdkafka would commit it when the partition is
- * given up. */
-void ps_ledger_committed(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *offsets);
+/* Brokers have these offsets. What is processed before them, again, is not stored, and what was stored is replaced: librdkafka would
+ * commit it when the partition is given up. */
+void ps_ledger_committed(struct ps_ledger *ledger, rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *offsets);
 /* The same of what is being assigned, where it is known. NULL: nothing is. */
 void ps_ledger_begin_committed(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *offsets);
 bool ps_ledger_pause(struct ps_ledger *ledger, const char *topic, int32_t partition, bool paused); /* false: nothing changed */

@@ -510,7 +510,7 @@ void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t
         ps_bell_ring(&consumer->bell); /* a thread publishes it */
         return;
     }
-    if (offsets) ps_ledger_committed(&consumer->ledger, offsets);
+    if (offsets) ps_ledger_committed(&consumer->ledger, consumer->client.rk, offsets);
     for (int i = 0; offsets && i < offsets->cnt; i++) {
         const rd_kafka_topic_partition_t *place = &offsets->elems[i];
         if (!place->err) continue;

@@ -155,7 +155,7 @@ static void take_result(struct commit *commit, rd_kafka_resp_err_t err)
     struct ps_consumer_job *query = commit->query;
     const rd_kafka_topic_partition_list_t *list = commit->answer ? rd_kafka_event_topic_partition_list(commit->answer) : NULL;
     bool chosen = query->call == PS_CONSUMER_COMMIT;
-    if (list && !err) ps_ledger_committed(&query->consumer->ledger, list);
+    if (list && !err) ps_ledger_committed(&query->consumer->ledger, query->consumer->client.rk, list);
     if (chosen && !list) return;
     rd_kafka_topic_partition_list_t *result = rd_kafka_topic_partition_list_new(list ? list->cnt : 0);
     for (int i = 0; list && i < list->cnt; i++)

@@ -818,15 +818,22 @@ bool ps_ledger_store(struct ps_ledger *ledger, rd_kafka_t *rk)
     return list != NULL;
 }
 
-void ps_ledger_committed(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *offsets)
+void ps_ledger_committed(struct ps_ledger *ledger, rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *offsets)
 {
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(offsets->cnt);
     pthread_mutex_lock(&ledger->lock);
     for (int i = 0; i < offsets->cnt; i++) {
         const rd_kafka_topic_partition_t *from = &offsets->elems[i];
         struct ps_place *place = from->err || from->offset < 0 ? NULL : *find(ledger, from->topic, from->partition);
-        if (place) place->committed = from->offset;
+        if (!place) continue;
+        place->committed = from->offset;
+        if (place->stored < 0 || place->stored >= from->offset) continue;
+        place->stored = from->offset;
+        rd_kafka_topic_partition_list_add(list, from->topic, from->partition)->offset = from->offset;
     }
+    if (list->cnt > 0) rd_kafka_offsets_store(rk, list);
     pthread_mutex_unlock(&ledger->lock);
+    rd_kafka_topic_partition_list_destroy(list);
 }
 
 void ps_ledger_begin_committed(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *offsets)

@@ -45,8 +45,6 @@ class ConsumerStorm
         end
       end
 
-      def finish_declare(_job) = commit_all
-
       # A call that was interrupted may have marked the messages.
       def marked(job, ranges, method = :mark, &call)
         begun = now

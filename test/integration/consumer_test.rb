@@ -26,7 +26,9 @@ class KafkaConsumerTest < ConsumerTestCase
 
   def group = @group ||= "penstock-test-#{SecureRandom.hex(6)}"
 
-  def member(topic, **settings) = group_consumer(group, "heartbeat.interval.ms": 500, **settings).subscribe(topic)
+  def member(topic, **settings, &block)
+    group_consumer(group, "heartbeat.interval.ms": 500, **settings, &block).subscribe(topic)
+  end
 
   # Polls all consumers until the block returns true.
   def poll_until(*consumers, seconds: 40)
@@ -60,7 +62,7 @@ class KafkaConsumerTest < ConsumerTestCase
   # defect C10
   def test_a_group_resumes_at_the_committed_offset
     name = new_topic(10)
-    one = member(name, "enable.auto.commit": false)
+    one = member(name, "enable.auto.commit": false) { |config| config.mark = :manual }
     messages = poll_until(one) { |(taken)| taken.size == 41 }.first
     half = messages.select { |message| message.partition == 1 }[4]
     one.commit(half)

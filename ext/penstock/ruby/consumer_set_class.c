@@ -109,12 +109,20 @@ static VALUE take_ready(struct ps_consumer_set *set, size_t count)
     return ready;
 }
 
+/* The consumer of a poll may be freed, so it is only compared. */
+static struct ps_set_consumer *polled_by(const struct ps_consumer_set *set, const struct penstock_last_poll *polled)
+{
+    struct ps_set_consumer *one = set->consumers;
+    while (one && one->consumer != polled->consumer) one = one->next;
+    return one;
+}
+
 /* The wait counts as polling again. */
-static void rewind_unreceived(struct ps_consumer_set *set)
+static void rewind_unreceived(const struct ps_consumer_set *set)
 {
     for (const struct penstock_last_poll *polled = penstock_taker()->latest; polled; polled = polled->next) {
-        struct ps_set_consumer *one = ps_consumer_set_find(set, (struct ps_consumer *)polled->consumer);
-        if (one && penstock_unreceived(polled)) penstock_rewind_unreceived((VALUE)one->object, one->consumer);
+        const struct ps_set_consumer *one = penstock_unreceived(polled) ? polled_by(set, polled) : NULL;
+        if (one) penstock_rewind_unreceived((VALUE)one->object, one->consumer);
     }
 }
 

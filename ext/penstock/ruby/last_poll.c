@@ -52,7 +52,8 @@ static const rb_data_type_t taker_type = {
 static bool interrupts(VALUE error)
 {
     if (!rb_obj_is_kind_of(error, rb_eStandardError)) return true;
-    if (!rb_const_defined(rb_cObject, id_timeout)) return false;
+    /* To load it here would run a file. */
+    if (!rb_const_defined(rb_cObject, id_timeout) || !NIL_P(rb_autoload_p(rb_cObject, id_timeout))) return false;
     VALUE timeout = rb_const_get(rb_cObject, id_timeout);
     return rb_const_defined_at(timeout, id_error) && rb_obj_is_kind_of(error, rb_const_get_at(timeout, id_error));
 }

@@ -110,6 +110,13 @@ class InterruptedPollTest < ConsumerTestCase
     assert_equal 0, batch(one).offsets.first
   end
 
+  # As tools do that copy or show them.
+  def test_a_program_may_look_at_all_variables_of_a_fiber_that_polls
+    group_consumer.assign(topic => [0]).poll(timeout: 0)
+    keys = Thread.current.keys
+    assert_equal keys.size, keys.map { |key| Thread.current[key].inspect }.size
+  end
+
   # A worker may have it.
   def test_another_exception_repeats_nothing
     name = filled(4)

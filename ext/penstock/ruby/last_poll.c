@@ -88,7 +88,7 @@ struct penstock_taker *penstock_taker(void)
     if (!NIL_P(object)) return rb_check_typeddata(object, &taker_type);
     add_hook();
     struct penstock_taker *taker;
-    object = TypedData_Make_Struct(0, struct penstock_taker, &taker_type, taker);
+    object = TypedData_Make_Struct(rb_cObject, struct penstock_taker, &taker_type, taker); /* a program may look at it */
     taker->owner = atomic_fetch_add(&owners, 1) + 1;
     rb_thread_local_aset(thread, id_taker, object);
     return taker;

@@ -3,7 +3,7 @@
 require_relative "../test_helper"
 
 # What can be marked and committed, compared with a model, however it is rewound, sought and marked by several owners.
-class LedgerTest < Minitest::Test
+class LedgerTest < PenstockTest
   OPERATIONS = 20
   ROUNDS = 1_500
 
@@ -59,6 +59,7 @@ class LedgerTest < Minitest::Test
   end
 
   def setup
+    super
     @seed = Integer(ENV.fetch("PENSTOCK_LEDGER_SEED", Random.new_seed % 1_000_000))
     @random = Random.new(@seed)
   end
@@ -107,7 +108,7 @@ class LedgerTest < Minitest::Test
     File.read("/proc/self/statm").split[1].to_i * 4
   end
 
-  def test_what_a_thread_still_works_on_does_not_make_the_rest_grow
+  slow def test_what_a_thread_still_works_on_does_not_make_the_rest_grow
     ledger = Model.new.ledger
     first, *others = Array.new(50_001) { |offset| Penstock::Message.new(topic: "t", partition: 0, offset:) }
     ledger.hand_out([first], [], 2, nil)

@@ -5,7 +5,7 @@ require "etc"
 # Runs test files, each (or some that share one) in a process of its own:
 #
 # 1. all of them, some at a time: one more than there are processors. Tests mostly wait, so another one starts while a part of
-#    the processors' time is unused; beside other programs none does
+#    the processors' time is unused, or while other programs use more of it than the tests
 # 2. the tests that measure time (marked `alone`), with nothing beside them
 # 3. the files that failed, with nothing beside them, up to twice
 #
@@ -25,6 +25,7 @@ class Runner
   MOST = Etc.nprocessors * 3 # processes
   MOST_QUICK = Etc.nprocessors * 5 # quick tests have long time limits and mostly wait
   IDLE = 0.15 # share of the processors' time
+  FEW = 0.4   # the same, used by tests
   LOOK = 0.5 # seconds between looks at it
 
   # @param parts [Array<Array<String>>] the files of each process
@@ -62,8 +63,9 @@ class Runner
     workers = Array.new(@jobs) { Thread.new { run_from(queue) } }
     processors = Processors.new
     until queue.empty? || @most == @jobs
-      idle = processors.idle > IDLE
-      workers << Thread.new { run_from(queue) } if idle && workers.count(&:alive?) < @most
+      shares = processors.shares
+      more = shares && (shares.idle > IDLE || shares.tests < FEW)
+      workers << Thread.new { run_from(queue) } if more && workers.count(&:alive?) < @most
       sleep LOOK
     end
     workers.flat_map(&:value)

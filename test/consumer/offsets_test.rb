@@ -393,7 +393,8 @@ class ConsumerOffsetsTest < ConsumerTestCase
     9.times { |i| one.commit({ name => { 0 => i + 1 } }, async: true) && sleep(0.02) } # long enough to be sent
     first.release
     assert_predicate one.close, :complete?
-    assert_equal [2, 2], [gate.requests(:offset_commit), failed_commits] # the first one, and all others
+    assert_equal 2, gate.requests(:offset_commit) # the first one, and all others
+    eventually { failed_commits == 2 } # another thread writes the log
   end
 
   def test_an_asynchronous_commit_after_a_failed_one

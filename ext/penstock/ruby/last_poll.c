@@ -161,13 +161,17 @@ static VALUE publish_and_handle_interrupts(VALUE arg)
 void penstock_return(const struct penstock_taker *taker, VALUE consumer, VALUE messages, struct ps_fetched *fetched,
                      void (*publish)(VALUE consumer, VALUE messages))
 {
-    int state;
-    struct returning returning = { consumer, messages, publish, fetched };
-    rb_protect(publish_and_handle_interrupts, (VALUE)&returning, &state);
+    struct ps_consumer *polling = penstock_consumer_any(consumer);
+    bool listened_to = ps_news_wanted(&polling->news, PS_NEWS_POLLED | PS_NEWS_ENDS);
+    int state = 0;
+    if (listened_to || rb_thread_interrupted(rb_thread_current())) {
+        struct returning returning = { consumer, messages, publish, fetched };
+        rb_protect(publish_and_handle_interrupts, (VALUE)&returning, &state);
+    }
     struct penstock_last_poll *polled = taker->latest;
     if (polled->fetched == fetched) polled->interrupted = polled->raised = state != 0; /* otherwise a listener has polled */
     if (!state) {
-        ps_ledger_receive(&penstock_consumer_any(consumer)->ledger, taker->owner, true);
+        ps_ledger_receive(&polling->ledger, taker->owner, true);
         return;
     }
     atomic_store_explicit(&fetched->seen, false, memory_order_relaxed);

@@ -14,7 +14,7 @@ module Penstock
     LONGEST_PAUSE = 10 # seconds
     TIMEOUT = 5 # seconds for an answer of the brokers
     PATIENCE = 1 # second: an idle partition's leader may answer late (`fetch.wait.max.ms`), and so may the GVL come
-    MOST = 8 # threads
+    MOST = 4 # tasks at once, each on a thread
     KEY = :__penstock_stuck__
     private_constant :CHECKS, :LONGEST_PAUSE, :TIMEOUT, :PATIENCE, :MOST, :KEY
 

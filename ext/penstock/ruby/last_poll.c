@@ -142,40 +142,36 @@ void penstock_has_polled(const struct penstock_taker *taker, struct ps_fetched *
     taker->latest->fetched = fetched;
 }
 
-struct returning {
-    VALUE consumer, messages;
-    void (*publish)(VALUE consumer, VALUE messages);
-    struct ps_fetched *fetched;
-};
-
 /* Ruby handles interrupts when a Ruby method returns, those that the program defers excepted. rb_thread_check_ints would take this for a
  * blocking call. */
 static VALUE publish_and_handle_interrupts(VALUE arg)
 {
-    const struct returning *returning = (struct returning *)arg;
-    returning->publish(returning->consumer, returning->messages);
+    const struct penstock_returning *returning = (struct penstock_returning *)arg;
+    returning->publish(returning->self, returning->messages);
     atomic_store_explicit(&returning->fetched->seen, false, memory_order_relaxed); /* listeners have seen it */
-    return rb_funcallv(returning->consumer, id_nothing, 0, NULL);
+    return rb_funcallv(returning->self, id_nothing, 0, NULL);
 }
 
-void penstock_return(const struct penstock_taker *taker, VALUE consumer, VALUE messages, struct ps_fetched *fetched,
-                     void (*publish)(VALUE consumer, VALUE messages))
+void penstock_return(const struct penstock_returning *returning)
 {
-    struct ps_consumer *polling = penstock_consumer_any(consumer);
-    bool listened_to = ps_news_wanted(&polling->news, PS_NEWS_POLLED | PS_NEWS_ENDS);
+    struct ps_consumer *consumer = returning->consumer;
+    struct ps_fetched *fetched = returning->fetched;
+    bool by_poll = consumer->settings.mark == PS_MARK_NEXT_POLL, unreceived = returning->unreceived;
+    /* With the GVL since the messages were taken, and without other threads, only a signal may be due, since a microsecond. */
+    bool due = (unreceived || !rb_thread_alone()) && rb_thread_interrupted(rb_thread_current());
     int state = 0;
-    if (listened_to || rb_thread_interrupted(rb_thread_current())) {
-        struct returning returning = { consumer, messages, publish, fetched };
-        rb_protect(publish_and_handle_interrupts, (VALUE)&returning, &state);
+    if (due || ps_news_wanted(&consumer->news, PS_NEWS_POLLED | PS_NEWS_ENDS)) {
+        if (by_poll && !unreceived) ps_ledger_receive(&consumer->ledger, returning->taker->owner, false);
+        unreceived = by_poll;
+        rb_protect(publish_and_handle_interrupts, (VALUE)returning, &state);
     }
-    struct penstock_last_poll *polled = taker->latest;
+    struct penstock_last_poll *polled = returning->taker->latest;
     if (polled->fetched == fetched) polled->interrupted = polled->raised = state != 0; /* otherwise a listener has polled */
-    if (!state) {
-        ps_ledger_receive(&polling->ledger, taker->owner, true);
-        return;
+    if (state) {
+        atomic_store_explicit(&fetched->seen, false, memory_order_relaxed);
+        rb_jump_tag(state);
     }
-    atomic_store_explicit(&fetched->seen, false, memory_order_relaxed);
-    rb_jump_tag(state);
+    if (unreceived) ps_ledger_receive(&consumer->ledger, returning->taker->owner, true);
 }
 
 void penstock_last_poll_init(void)

@@ -357,8 +357,15 @@ bool penstock_unreceived(const struct penstock_last_poll *polled);
  * interrupt is due. */
 void penstock_begin_poll(struct penstock_taker *taker, const struct ps_consumer *consumer);
 void penstock_has_polled(const struct penstock_taker *taker, struct ps_fetched *fetched);
-void penstock_return(const struct penstock_taker *taker, VALUE consumer, VALUE messages, struct ps_fetched *fetched,
-                     void (*publish)(VALUE consumer, VALUE messages));
+struct penstock_returning {
+    VALUE self, messages;
+    const struct penstock_taker *taker;
+    struct ps_consumer *consumer;
+    struct ps_fetched *fetched;
+    bool unreceived;               /* the ledger says so: other threads have run since the messages were taken */
+    void (*publish)(VALUE self, VALUE messages);
+};
+void penstock_return(const struct penstock_returning *returning);
 void penstock_last_poll_init(void);
 VALUE penstock_places_in(const struct ps_fetched *fetched); /* as Consumer.places_of */
 /* Messages that this fiber has polled from the consumer, and has not received, come again. Otherwise does nothing. */

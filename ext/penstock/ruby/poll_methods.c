@@ -51,6 +51,7 @@ struct taking {
     bool control_only;          /* takes no messages */
     bool ends;                  /* the end of a partition ends the wait */
     bool one_partition;         /* the batch ends before a message of another partition */
+    bool unreceived;            /* the ledger says so, as other threads may run before the call returns */
     enum fill_end end;
     struct ps_problem *problem; /* NULL: none; the call raises it when it has left the client */
 };
@@ -265,8 +266,8 @@ static void fill_locked(struct taking *taking, bool with_gvl)
     struct ps_fetched *fetched = taking->fetched;
     if (fetched) {
         ps_consumer_count(consumer, fetched);
-        bool by_poll = consumer->settings.mark == PS_MARK_NEXT_POLL;
-        uint64_t owner = taking->taker->owner | (by_poll ? PS_NOT_RECEIVED : 0);
+        taking->unreceived = consumer->settings.mark == PS_MARK_NEXT_POLL && !with_gvl;
+        uint64_t owner = taking->taker->owner | (taking->unreceived ? PS_NOT_RECEIVED : 0);
         ps_ledger_handed_out_all(&consumer->ledger, fetched, owner); /* take_message has reserved what it needs */
     }
     if (!has_result(taking) && taking->end == FILLED) taking->problem = ps_consumer_take_due_problem(consumer);
@@ -417,6 +418,7 @@ static bool give_again(struct taking *taking)
     ps_fetched_retain(fetched);
     penstock_begin_poll(taking->taker, taking->consumer);
     taking->fetched = fetched;
+    taking->unreceived = true;
     taking->own(taking->holder, fetched);
     penstock_has_polled(taking->taker, fetched);
     return true;
@@ -436,8 +438,8 @@ static void wait_for_messages(struct taking *taking, VALUE timeout)
     penstock_begin_poll(taking->taker, opened);
     /* M:poll_marks_previous */
     if (opened->settings.mark == PS_MARK_NEXT_POLL) ps_ledger_finish(&opened->ledger, taking->taker->owner);
-    for (;;) {
-        struct ps_consumer *consumer = taking->consumer = penstock_consumer_get(taking->self); /* a trap may have forked */
+    for (;; taking->consumer = penstock_consumer_get(taking->self)) { /* a trap may have forked during the wait */
+        struct ps_consumer *consumer = taking->consumer;
         penstock_publish_news(taking->self, consumer); /* now, as an interrupt of a listener loses no message */
         uint32_t rings = atomic_load(&consumer->bell.rings); /* before it looks for events: see consumer.c */
         if (take_once(taking)) return;
@@ -522,6 +524,13 @@ static void publish_message(VALUE self, VALUE message)
         rb_funcall(self, id_publish_polled, 1, rb_ary_new_from_args(1, message));
 }
 
+static void give(const struct taking *taking, VALUE messages, void (*publish)(VALUE self, VALUE messages))
+{
+    struct penstock_returning returning = { taking->self, messages, taking->taker, taking->consumer, taking->fetched,
+                                            taking->unreceived, publish };
+    penstock_return(&returning);
+}
+
 /* `keeps`: the caller sees to interrupts. */
 static VALUE poll_one(VALUE self, VALUE timeout, bool keeps)
 {
@@ -529,9 +538,12 @@ static VALUE poll_one(VALUE self, VALUE timeout, bool keeps)
     struct taking taking = { .self = self, .holder = message, .own = penstock_message_own, .max = 1 };
     take_messages(&taking, timeout);
     if (count_of(&taking) == 0) return Qnil;
-    if (keeps) publish_message(self, message);
-    if (keeps) ps_ledger_receive(&taking.consumer->ledger, taking.taker->owner, true);
-    else penstock_return(taking.taker, self, message, taking.fetched, publish_message);
+    if (keeps) {
+        publish_message(self, message);
+        if (taking.unreceived) ps_ledger_receive(&taking.consumer->ledger, taking.taker->owner, true);
+    } else {
+        give(&taking, message, publish_message);
+    }
     return message;
 }
 
@@ -590,7 +602,7 @@ static void publish_batch(VALUE self, VALUE batch)
 
 static void return_batch(const struct taking *taking, VALUE batch)
 {
-    if (count_of(taking) > 0) penstock_return(taking->taker, taking->self, batch, taking->fetched, publish_batch);
+    if (count_of(taking) > 0) give(taking, batch, publish_batch);
     else publish_batch(taking->self, batch);
 }
 

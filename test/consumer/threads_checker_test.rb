@@ -79,6 +79,14 @@ class ConsumerThreadsCheckerTest < PenstockTest
     assert_empty problems({ 8 => [["one.1", "marked", [1, [[0, 0, 9]], false, 7.5, false, "mark"]], LEDGER[8]] })
   end
 
+  # A seek went back over them, and another consumer got the partition, behind them.
+  def test_a_mark_of_messages_that_were_marked_before_may_be_false
+    back = [["one.1", "seeking", [9, { "0" => 0 }]], ["one.1", "sought", [9, { "0" => 0 }, true]]]
+    again = [["one.1", "got", [1, 7, 7, 7.3, [[0, 0, 9]]]], ["one.1", "marked", [7, [[0, 0, 9]], false, 7.35, true, "mark"]]]
+    found = problems({ 8 => [*back, *again, LEDGER[8]], 10 => nil, 15 => nil })
+    refute found.any?(/false:/), found.inspect
+  end
+
   def test_a_call_may_lower_the_committed_offset
     call = [["one.1", "falling", [9, { "0" => 7 }]], ["one.1", "fell", [9, { "0" => 7 }, true]]]
     assert_empty problems({ 16 => [*call, ["observer", "observed", { "0" => 7 }], LEDGER[16]] })

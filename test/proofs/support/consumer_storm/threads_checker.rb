@@ -51,6 +51,7 @@ class ConsumerStorm
         @since = since
         @floor = @lowest = @base = floor
         @marked = Ranges.new
+        @ever_marked = Ranges.new # also what was cut later
         @cuts = []
       end
 
@@ -68,8 +69,14 @@ class ConsumerStorm
 
         lowest = @cuts.reverse_each.take_while { |at, _| at >= since }.map(&:last).min
         last = [last, lowest - 1].min if lowest
-        @marked.add(first, last) if first <= last
+        return if first > last
+
+        @marked.add(first, last)
+        @ever_marked.add(first, last)
       end
+
+      # A seek has gone back over what was processed. If another consumer gets the partition now, it begins behind that.
+      def marked_before?(first, last) = @ever_marked.end_of_run(first) > last
 
       # @param offset [Integer] that has come, or may come
       def lower(offset) = @lowest = [@lowest, offset].min
@@ -227,6 +234,8 @@ class ConsumerStorm
       return if !first_attempt || @declared[life].any? { |from| from < time }
 
       return if ranges.any? { |partition, _, last| last < committed(partition) } # a seek has gone back, or others have it
+
+      return if ranges.any? { |partition, first, last| @held[life][partition]&.marked_before?(first, last) }
 
       @rejected << [life, number, ranges, begun, time, method]
     end

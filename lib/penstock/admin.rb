@@ -125,8 +125,7 @@ module Penstock
     #
     # Blocks: this thread, without the GVL; interruptible at once. After an interrupt, closing continues by itself.
     #
-    # @param timeout [Numeric, nil] seconds; nil: no limit; default: `config.close_timeout`. The call takes at most a tenth and
-    #   0.5 s longer
+    # @param timeout [Numeric, nil] seconds, at least 0.5; nil: no limit; default: `config.close_timeout`
     # @return [Boolean] whether the client closed in time; false: closing goes on. Also false in a signal trap that interrupts
     #   this thread while it reads an answer
     # @raise [ArgumentError] when the timeout is invalid

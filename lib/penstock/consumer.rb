@@ -689,10 +689,11 @@ module Penstock
     # Blocks: this thread, without the GVL; interruptible at once. After an interrupt, closing continues by itself. A signal
     # trap, a block of {#each} and an `at_exit` block may call it.
     #
-    # @param timeout [Numeric, nil] seconds to leave the group; nil: no limit; default: `config.close_timeout`. Calls of the
-    #   rebalance listener that wait for brokers, such as {#commit}, end within this time, too. When the
-    #   time is up, the group notices only after `session.timeout.ms` that its member is gone. To destroy librdkafka's client, the
-    #   call takes at most a tenth of the timeout and 0.2 s more.
+    # @param timeout [Numeric, nil] seconds for all of it, at least 0.5; nil: no limit; default: `config.close_timeout`. Calls of
+    #   the rebalance listener that wait for brokers, such as {#commit}, end 0.5 s earlier. For the last 0.2 to 0.5 s the consumer
+    #   no longer tries to leave its group. Then the group notices only after `session.timeout.ms` that its member is gone. If
+    #   the last steps take longer, for example because the lookup of a broker's name hangs, the call returns and they continue
+    #   on a thread of their own. The code of the rebalance listener itself has no limit.
     # @return [ConsumerCloseReport] frozen: whether closing was complete in time, and whether the consumer left the group
     # @raise [ArgumentError] when the timeout is invalid, or an Integer above an hour, which looks like milliseconds (a
     #   Float is accepted)

@@ -520,22 +520,24 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # @return [Boolean] whether it is connected, its buffer is empty and no transaction is running
     def disconnectable? = @internals.closer.disconnectable?
 
-    # Closes the producer: flushes the buffer, raises for new messages, delivers those in flight, purges the rest when the
-    # time is up, and releases all resources. Afterwards every handle has its delivery result. Messages that are left in the
+    # Closes the producer: flushes the buffer, raises for new messages, delivers those in flight, purges the rest shortly before
+    # the time is up, and releases all resources. Afterwards every handle has its delivery result. Messages that are left in the
     # buffer are still in {#messages}. Later calls do nothing and return the same report. If several threads close at once,
     # one closes and all wait. A transaction of another fiber is waited for.
     #
-    # Blocks: this thread, at most a tenth and a second longer than the timeout; interruptible at once. After an interrupt,
-    # closing continues on a thread of its own. If the process ends during that, closing gets `config.close_timeout` from
-    # then on, and undelivered messages are logged.
+    # Blocks: this thread, up to the timeout, at least 0.5 s; interruptible at once. It stops delivering a tenth of the time
+    # before its end, 0.2 to 0.5 s; a transactional producer up to a second earlier, to abort an open transaction. If the last
+    # steps take longer, for example because the lookup of a broker's name hangs, the call returns and they continue on a
+    # thread of their own. After an interrupt, closing continues on a thread of its own, too. If the process ends during that,
+    # closing gets `config.close_timeout` from then on, and undelivered messages are logged.
     #
     # A signal trap, an `at_exit` block and a fork child may call it. It does not wait for a transaction or flush that
     # cannot continue before close returns: one that the trap interrupted, or one in another fiber of the same thread
     # without a scheduler. In a trap, a listener may need a lock of the interrupted thread, such as a logger's. Close then
     # waits for the listener for up to `config.listener_budget`; the listener gets its events when the trap has ended.
     #
-    # @param timeout [Numeric, nil] seconds to continue delivering; more than an hour must be a Float; nil: no limit;
-    #   default: `config.close_timeout`
+    # @param timeout [Numeric, nil] seconds for all of it; more than an hour must be a Float; nil: no limit;
+    #   default: `config.close_timeout`. With 0 nothing more is delivered
     # @param force [Boolean] has no effect: what is left when the time is up is always purged
     # @return [CloseReport] the results of the messages that were in flight
     # @raise [ArgumentError] when the timeout is invalid, or an Integer above an hour, which looks like milliseconds

@@ -6,6 +6,8 @@
  * SLOW_TOPIC_MS: duration of rd_kafka_topic_new for topics whose name begins with "slow", as if librdkafka held its lock.
  * SLOW_FLUSH_MS: duration of rd_kafka_flush for flushes shorter than that. It aborts if the client is destroyed meanwhile, and
  * creates the file SLOW_FLUSH when it begins.
+ * SLOW_DESTROY_MS: duration of rd_kafka_destroy, as if the lookup of a broker's name hung.
+ * SLOW_NO_THREADS: while this file exists, no thread can be created.
  * SLOW_MESSAGE_MS: duration of rd_kafka_consume_queue for the first message that is taken while the file SLOW_MESSAGE exists, which
  * it deletes. The message has left the queue then, and librdkafka does not know yet that the program has it.
  * SLOW_COMMIT_MS: duration of rd_kafka_commit_queue before it does anything, for the first call while the file SLOW_COMMIT
@@ -74,8 +76,24 @@ void rd_kafka_destroy(rd_kafka_t *rk)
     if (flushed == rk) abort();
     next(rk);
 }
+    sleep_for("SLOW_DESTROY_MS");
 
 static _Atomic bool closes;
+
+void rd_kafka_destroy_flags(rd_kafka_t *rk, int flags)
+{
+    void (*next)(rd_kafka_t *, int) = dlsym(RTLD_NEXT, "rd_kafka_destroy_flags");
+    sleep_for("SLOW_DESTROY_MS");
+    next(rk, flags);
+}
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *), void *arg)
+{
+    int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) = dlsym(RTLD_NEXT, "pthread_create");
+    const char *path = getenv("SLOW_NO_THREADS");
+    if (path && access(path, F_OK) == 0) return EAGAIN;
+    return next(thread, attributes, body, arg);
+}
 
 /* SLOW_PROTOCOL: a file that gets a line for each call. Once the consumer closes, this call never returns, as may happen with
  * librdkafka (#4041, #4884). */

@@ -23,7 +23,7 @@ class StaticChecks
     ["core/client/events.c", "ps_events_statistics",
      "-Wanalyzer-malloc-leak"] => "is in the queue, which is emptied before it is freed",
     ["core/client/events.c", "ps_events_closed", "-Wanalyzer-malloc-leak"] => "the same",
-    ["core/client/client.c", "ps_client_close", "-Wanalyzer-use-after-free"] => "the closing thread has its own reference",
+    ["core/client/client.c", "ps_client_close_by", "-Wanalyzer-use-after-free"] => "the closing thread has its own reference",
     ["core/admin/admin_call.c", "call_unref", "-Wanalyzer-double-free"] => "each owner releases its own reference once",
     ["ruby/admin_client.c", "question_new", "-Wanalyzer-malloc-leak"] => "the call's Ruby object frees it",
     ["core/client/poller.c", "ps_poller_join", "-Wanalyzer-use-after-free"] => "the joining thread has its own reference",

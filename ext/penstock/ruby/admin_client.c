@@ -183,7 +183,8 @@ static VALUE client_close(VALUE self, VALUE timeout_ms)
         penstock_begin_closing(&admin->client, penstock_timeout_ms(timeout_ms));
         return Qfalse;
     }
-    bool closed = penstock_close(&admin->client, penstock_timeout_ms(timeout_ms), 500); /* margin for destroying */
+    struct ps_close_times times = ps_client_close_times(&admin->client, penstock_timeout_ms(timeout_ms));
+    bool closed = penstock_close(&admin->client, &times);
     RB_GC_GUARD(self);
     return closed ? Qtrue : Qfalse;
 }

@@ -204,12 +204,13 @@ static VALUE consumer_call_set_credentials(VALUE self, VALUE user, VALUE passwor
 
 /* ---- closing, state ---- */
 
-/* Calls that wait for answers end within this time, whatever timeouts they have. */
+/* Calls that wait for answers end within this time, whatever timeouts they have, and leave closing what it needs at least. */
 static VALUE consumer_call_end_within(VALUE self, VALUE timeout_ms)
 {
     struct ps_consumer *consumer = penstock_consumer_any(self);
-    if (!ps_client_inherited(&consumer->client))
-        atomic_store(&consumer->calls_end_us, ps_deadline_us(penstock_timeout_ms(timeout_ms)));
+    int64_t within_ms = penstock_timeout_ms(timeout_ms);
+    if (within_ms >= 0) within_ms = within_ms > PS_CLOSE_LEAST_MS ? within_ms - PS_CLOSE_LEAST_MS : 0;
+    if (!ps_client_inherited(&consumer->client)) atomic_store(&consumer->calls_end_us, ps_deadline_us(within_ms));
     RB_GC_GUARD(self);
     return Qnil;
 }
@@ -222,7 +223,8 @@ static VALUE consumer_call_close(VALUE self, VALUE timeout_ms)
         if (atomic_load(&consumer->client.state) != PS_NEW) return Qtrue; /* the parent process closes it */
         consumer = penstock_consumer_get(self);
     }
-    bool closed = penstock_close(&consumer->client, penstock_timeout_ms(timeout_ms), 200); /* margin for destroying */
+    struct ps_close_times times = ps_client_close_times(&consumer->client, penstock_timeout_ms(timeout_ms));
+    bool closed = penstock_close(&consumer->client, &times);
     RB_GC_GUARD(self);
     return closed ? Qtrue : Qfalse;
 }

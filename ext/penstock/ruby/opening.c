@@ -97,7 +97,7 @@ bool penstock_open(struct ps_client *client, VALUE logger, VALUE token_refresher
 struct close_call {
     struct ps_job job;
     struct ps_client *client; /* retained */
-    int64_t timeout_ms;
+    struct ps_close_times times;
     struct ps_job *closing;   /* retained */
     int failed;
 };
@@ -105,7 +105,7 @@ struct close_call {
 static void close_run_nogvl(struct ps_job *job) /* may wait for another thread that is opening the client */
 {
     struct close_call *call = (struct close_call *)job;
-    call->closing = ps_client_close(call->client, call->timeout_ms, NULL);
+    call->closing = ps_client_close_by(call->client, &call->times, NULL);
     call->failed = errno;
 }
 
@@ -117,21 +117,20 @@ static void close_release_nogvl(struct ps_job *job)
     free(call);
 }
 
-bool penstock_close(struct ps_client *client, int64_t timeout_ms, int64_t margin_ms)
+bool penstock_close(struct ps_client *client, const struct ps_close_times *times)
 {
-    int64_t deadline_us = timeout_ms < 0 ? PS_FOREVER : ps_deadline_us(timeout_ms + timeout_ms / 10 + margin_ms);
     struct close_call *call = calloc(1, sizeof(*call));
     if (!call) rb_memerror();
     ps_job_init(&call->job, close_run_nogvl, close_release_nogvl);
     call->client = client;
-    call->timeout_ms = timeout_ms;
+    call->times = *times;
     ps_client_retain(client);
     penstock_call(&call->job);
     struct ps_job *closing = call->closing;
     int failed = call->failed;
     call->closing = NULL; /* this function owns the reference now */
     ps_job_unref(&call->job);
-    if (closing) return penstock_wait_job(closing, deadline_us);
+    if (closing) return penstock_wait_job(closing, times->done_us);
     if (atomic_load(&client->state) == PS_OPEN) rb_syserr_fail(failed ? failed : EAGAIN, "cannot start a thread to close");
     return true;
 }
@@ -144,7 +143,7 @@ static void *close_now_nogvl(void *call)
 
 void penstock_begin_closing(struct ps_client *client, int64_t timeout_ms)
 {
-    struct close_call call = { .client = client, .timeout_ms = timeout_ms };
+    struct close_call call = { .client = client, .times = ps_client_close_times(client, timeout_ms) };
     penstock_nogvl_now(close_now_nogvl, &call);
     if (call.closing) ps_job_unref(call.closing);
 }

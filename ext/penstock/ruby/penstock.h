@@ -147,7 +147,7 @@ void penstock_check_open(const struct ps_client *client); /* raises if it is clo
  * VALUEs alive. */
 bool penstock_open(struct ps_client *client, VALUE logger, VALUE token_refresher, VALUE source);
 /* False: the time ran out, and closing goes on. Waits a tenth and `margin_ms` longer than the timeout, as machines are busy. */
-bool penstock_close(struct ps_client *client, int64_t timeout_ms, int64_t margin_ms);
+bool penstock_close(struct ps_client *client, const struct ps_close_times *times);
 void penstock_begin_closing(struct ps_client *client, int64_t timeout_ms); /* does not wait */
 
 /* ---- config.c: Hash to rd_kafka_conf_t ------------------------------------------------------------ */

@@ -135,6 +135,7 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
     producer->settings.linger_us = RTEST(flush_on_wait) ? facts.linger_us : 0;
     producer->settings.idempotent = facts.idempotent;
     producer->settings.transactional = facts.transactional;
+    producer->settings.client.abort_ms = facts.transactional ? 1000 : 0;
     producer->settings.transaction_timeout_ms = facts.transaction_timeout_ms;
     ps_client_set_brokers(&producer->client, rb_string_value_cstr(&facts.brokers));
     atomic_store(&producer->client.state, PS_NEW);
@@ -234,11 +235,18 @@ static VALUE client_flush(VALUE self, VALUE timeout_ms)
     return flushed ? Qtrue : Qfalse;
 }
 
-/* [delivered, failed, purged, pending, unnoticed]: the outcomes of the messages that were in flight when closing began. */
-static VALUE client_close(VALUE self, VALUE timeout_ms)
+/*
+ * close(timeout_ms, stop_ms = nil): closing takes up to `timeout_ms`, and stops delivering after `stop_ms`; nil: in time.
+ * [delivered, failed, purged, pending, unnoticed]: the outcomes of the messages that were in flight when closing began.
+ */
+static VALUE client_close(int argc, VALUE *argv, VALUE self)
 {
+    VALUE timeout_ms = Qnil, stop_ms = Qnil;
+    rb_scan_args(argc, argv, "11", &timeout_ms, &stop_ms);
     struct ps_producer *producer = client_get(self);
-    penstock_close(&producer->client, penstock_timeout_ms(timeout_ms), 500); /* margin for purging and destroying */
+    struct ps_close_times times = ps_client_close_times(&producer->client, penstock_timeout_ms(timeout_ms));
+    if (!NIL_P(stop_ms)) times.stop_us = ps_deadline_us(penstock_timeout_ms(stop_ms));
+    penstock_close(&producer->client, &times);
     struct ps_close_counts counts;
     ps_producer_close_counts(producer, &counts);
     VALUE result[] = { ULL2NUM(counts.delivered), ULL2NUM(counts.failed), ULL2NUM(counts.purged), ULL2NUM(counts.pending),
@@ -330,7 +338,7 @@ void penstock_producer_init(void)
     rb_define_alloc_func(client_class, client_allocate);
     rb_define_method(client_class, "initialize", client_initialize, 14);
     rb_define_method(client_class, "flush", client_flush, 1);
-    rb_define_method(client_class, "close", client_close, 1);
+    rb_define_method(client_class, "close", client_close, -1);
     rb_define_method(client_class, "begin_closing", client_begin_closing, 1);
     rb_define_method(client_class, "hurry", client_hurry, 1);
     rb_define_method(client_class, "timeout_error", client_timeout_error, 2);

@@ -133,8 +133,8 @@ module Penstock
     # "queued.min.messages", replace those that are computed from it (docs/consuming.md).
     # @return [Integer, nil]
     setting :memory, bytes((8 << 20).., none: "268_435_456; with librdkafka before 2.2.0 536_870_912")
-    # How long the consumer may take to leave the group when it is closed without a timeout, is garbage-collected, or is
-    # still open at the end of the process.
+    # How long closing takes at most, when the consumer is closed without a timeout, is garbage-collected, or is still open at
+    # the end of the process. See {Consumer#close}.
     # @return [Integer]
     setting :close_timeout, milliseconds(0..), default: 10_000
     # How long brokers may reject the client (certificate, password, protocol) before calls fail. If no connection works for

@@ -12,12 +12,13 @@ module Penstock
     # @!method produce_many(messages, timeout_ms, tally = nil)
     # @!method flush(timeout_ms)
     # @!method timeout_error(text, topic)
-    # @!method close(timeout_ms)
+    # @!method close(timeout_ms, stop_ms = nil)
+    #   Takes up to `timeout_ms`, at least 500, and stops delivering after `stop_ms`; nil: in time for the last steps.
     #   @return [Array<Integer>] delivered, failed, purged, pending, unnoticed: see {CloseReport}
     # @!method begin_closing(timeout_ms)
     #   Like {#close}, without waiting for it.
     # @!method hurry(timeout_ms)
-    #   Shortens the timeout of a running close.
+    #   A running close stops delivering after this time, if not earlier.
     # @!method queue_size
     # @!method counters
     #   @return [Array(Integer, Integer, Integer, Integer, Integer)] messages accepted, delivered, failed and purged so far, and
@@ -43,7 +44,7 @@ module Penstock
     # messages before init, and none outside a transaction. A fork child is a new client with the same `transactional.id`:
     # its {#init_transactions} fences its parent.
     #
-    # Closing waits for the call in progress: until half a second after it gives up delivering, or until the call's own
+    # Closing waits for the call in progress: until half a second after it stops delivering, or until the call's own
     # timeout (sending offsets cannot be cut short). Calls that have not begun raise {ProducerClosedError}. A
     # transaction that is open then is aborted. `Producer#close` still returns in its time.
     #

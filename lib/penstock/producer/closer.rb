@@ -7,7 +7,13 @@ module Penstock
     class Closer
       # Seconds in which a flush that closing has ended returns its messages to the buffer.
       FLUSH_GRACE = 0.3
-      private_constant :FLUSH_GRACE
+      # Until when it delivers, until when the last steps are done, and until when its caller waits; by the monotonic clock, nil:
+      # without limit. A close takes at least {LEAST} seconds, as in client.c (ps_client_close_times).
+      Times = Struct.new(:stop, :done, :returns)
+      LEAST = 0.5
+      # What the caller needs to wake up and make its report.
+      RETURN = 0.05
+      private_constant :FLUSH_GRACE, :Times, :LEAST, :RETURN
 
       # @param internals [Internals]
       def initialize(internals)
@@ -35,8 +41,9 @@ module Penstock
         return report_so_far if [@thread, @listener_thread].include?(Thread.current) # a listener of this close calls close
 
         stuck = holds_a_lock?(trapped)
-        limit = timeout && ((timeout * 1.1) + (status.active? ? 1 : 0.1))
-        await(start(timeout && (now + timeout), stuck, trapped, listening: EventDispatcher.here?), limit) # M:close_from_listener
+        times = times(timeout)
+        thread = start(times, stuck, trapped, listening: EventDispatcher.here?) # M:close_from_listener
+        await(thread, left(times.returns))
       end
 
       # See {Producer#disconnect}.
@@ -71,6 +78,19 @@ module Penstock
       def transactions = @internals.transactions
       def connections = @internals.variants.connections
 
+      # The last steps are part of the time: purging, destroying librdkafka's client, and what listeners still get.
+      def times(timeout)
+        return Times.new unless timeout
+
+        start = now
+        whole = [timeout, LEAST].max
+        last = (whole / 10.0).clamp(0.2, 0.5) + (@internals.transactional? ? [whole / 4.0, 1].min : 0)
+        Times.new(start + [timeout, whole - last].min, start + whole - RETURN, start + whole)
+      end
+
+      # @return [Float, nil] seconds until then
+      def left(time) = time && [time - now, 0].max
+
       # Takes no lock: a trap may have interrupted its owner.
       # @return [Integer] messages that were delivered in this process, by all clients
       def delivered = connections.sum { |connection| connection.totals.delivered }
@@ -84,12 +104,12 @@ module Penstock
 
       # Closes on a thread of its own, which continues when the waiting thread is interrupted. Only such threads hold @lock. So a
       # trap may wait for it: the code that the trap interrupted cannot hold it.
-      def start(deadline, stuck, trapped, listening:)
+      def start(times, stuck, trapped, listening:)
         Thread.new do
           Thread.current.name = "penstock.closing"
           @lock.synchronize do
             @thread = Thread.current
-            @report ||= with_deferred_events(trapped) { close_everything(deadline, stuck, listening:) }
+            @report ||= with_deferred_events(trapped) { close_everything(times, stuck, listening:) }
           end
         rescue Exception => e # rubocop:disable Lint/RescueException -- await raises it
           e
@@ -132,20 +152,20 @@ module Penstock
       # @param stuck [Boolean] the waiting caller itself keeps a transaction, flush or connection from ending, for example because
       #   it is a trap that interrupted one. Close must not wait for these
       # @param listening [Boolean] the waiting caller is a listener, of this producer or of one whose close waits for it
-      def close_everything(deadline, stuck, listening:)
+      def close_everything(times, stuck, listening:)
         if status.initial?
           status.closed!
           return CloseReport.new(0, 0, 0, 0).freeze
         end
 
         before = delivered
-        flushing = flush_buffer_until(deadline) unless stuck
+        flushing = flush_buffer_until(times.stop) unless stuck
         notifier.timed("producer.closed") do
           notifier.timed("producer.closing")
-          stop_accepting(deadline, stuck)
-          parts = close_connections(deadline)
-          await_flushes(flushing, stuck)
-          @internals.events.await_published(deadline) unless stuck || listening
+          stop_accepting(times.stop, stuck)
+          parts = close_connections(times)
+          await_flushes(flushing, stuck, times.done)
+          @internals.events.await_published(times.done) unless stuck || listening
           status.closed!
           notifier.run_or_defer { IdleDisconnector.forget(@internals) }
           # Not parts[0]: a client's close does not count what was delivered while the buffer was flushed or listeners ran.
@@ -154,14 +174,16 @@ module Penstock
       end
 
       def stop_accepting(deadline, stuck)
-        waited = @internals.transactional? && !stuck && transactions.lock.acquire(deadline && [deadline - now, 0].max)
+        waited = @internals.transactional? && !stuck && transactions.lock.acquire(left(deadline))
         status.closing!
         connections.each { |connection| connection.slot&.close } # M:close_closes_slots
         transactions.lock.release if waited
       end
 
-      def close_connections(deadline)
-        parts = connections.filter_map { |connection| connection.close(deadline && [(deadline - now) * 1000, 0].max) }
+      def close_connections(times)
+        parts = connections.filter_map do |connection|
+          connection.close(left(times.done)&.*(1000), left(times.stop)&.*(1000))
+        end
         parts.reduce([0] * 5) { |sums, part| sums.zip(part).map { |sum, count| sum + count } }
       end
 
@@ -183,15 +205,15 @@ module Penstock
             { type: "messages.produce_many_async", error: e, messages: buffer.messages }
           end
         end
-        flush.join(deadline && [deadline - now, 0.1].max)
+        flush.join(deadline && [left(deadline), 0.1].max)
         flush
       end
 
       # The client is closed, so flushes that wait for queue space or for the lock now raise and return their messages to the
       # buffer. A flush of the waiting caller itself cannot do that before close returns.
-      def await_flushes(flush, stuck)
-        flush&.join(FLUSH_GRACE) or flush&.kill&.join
-        buffer.await_flush(FLUSH_GRACE) unless stuck
+      def await_flushes(flush, stuck, deadline)
+        flush&.join([FLUSH_GRACE, *left(deadline)].min) or flush&.kill&.join
+        buffer.await_flush([FLUSH_GRACE, *left(deadline)].min) unless stuck
       end
 
       # @return [Boolean] whether this thread holds what closing would wait for, and cannot release it while it waits for close

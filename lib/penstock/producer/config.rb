@@ -97,8 +97,8 @@ module Penstock
     # `polling.fd.periodic_poll_interval`. See docs/waiting.md, "While Kafka is away".
     # @return [Integer]
     setting :unreachable_timeout, milliseconds(100.., zero: "messages wait for their timeout"), default: 0
-    # How long the producer continues to deliver when it is closed without a timeout, is garbage-collected, or is still open
-    # at the end of the process.
+    # How long closing takes at most, when the producer is closed without a timeout, is garbage-collected, or is still open at
+    # the end of the process. See {Producer#close}.
     # @return [Integer]
     setting :close_timeout, milliseconds(0..), default: 30_000
 

@@ -112,9 +112,11 @@ module Penstock
       def past_totals(past = @past) = past.pid == Process.pid ? past.totals : CounterSnapshot::NONE
 
       # Closes for good. A client that a disconnect is just closing takes no longer than this close, either.
+      # @param timeout_ms [Numeric, nil] for all of it
+      # @param stop_ms [Numeric, nil] when it stops delivering; nil: in time for the rest
       # @return [Array(Integer, Integer, Integer, Integer), nil] see Native::ProducerClient#close; nil: there was no client
-      def close(timeout_ms)
-        closed = clients.map { |client| close_within(timeout_ms, client) }
+      def close(timeout_ms, stop_ms = nil)
+        closed = clients.map { |client| close_within(timeout_ms, stop_ms, client) }
         closed.each { @internals.notifier.instrument("poller.producer_unregistered") { {} } }
         closed.reduce { |sums, part| sums.zip(part).map(&:sum) }
       end
@@ -184,9 +186,9 @@ module Penstock
         end
       end
 
-      def close_within(timeout_ms, client)
-        client.hurry(timeout_ms) if client.state == :closing
-        client.close(timeout_ms)
+      def close_within(timeout_ms, stop_ms, client)
+        client.hurry(stop_ms || timeout_ms) if client.state == :closing
+        client.close(timeout_ms, stop_ms)
       end
 
       # Moves the client from @client to @others. Adds it there first, so that a concurrent reader finds it in at least one place.

@@ -21,7 +21,7 @@ class ConsumerStorm
   PATIENCE = 60 # seconds for the group to read all that is left
   ASSIGNMENTS = 12 # at least, until a storm ends
   ENDING = 30 # seconds for all members, and what else the storm runs, to end
-  LONGEST_CLOSE = 12 # seconds: config.close_timeout, a tenth and 0.2 s more, and some time to be scheduled
+  LONGEST_CLOSE = 12 # seconds: config.close_timeout, and some time to be scheduled
   SHOWN = 60 # problems
   ACTIONS = %i[join join join close close kill freeze].freeze
   KINDS = {

@@ -366,8 +366,23 @@ static void close_release(struct ps_job *job)
     free(job);
 }
 
+/*
+ * The last steps are part of the time, so that callers wait no longer than they said: a tenth of it, 0.2 to 0.5 s, and more if a
+ * transaction may have to be aborted. A shorter time than PS_CLOSE_LEAST_MS is only how long closing delivers.
+ */
+struct ps_close_times ps_client_close_times(const struct ps_client *client, int64_t timeout_ms)
+{
+    enum { LEAST_MS = 200, MOST_MS = 500 };
+    if (timeout_ms < 0) return (struct ps_close_times){ PS_FOREVER, PS_FOREVER };
+    int64_t whole_ms = timeout_ms > PS_CLOSE_LEAST_MS ? timeout_ms : PS_CLOSE_LEAST_MS, abort_ms = client->settings->abort_ms;
+    int64_t last_ms = whole_ms / 10 < LEAST_MS ? LEAST_MS : whole_ms / 10 > MOST_MS ? MOST_MS : whole_ms / 10;
+    last_ms += abort_ms > whole_ms / 4 ? whole_ms / 4 : abort_ms;
+    int64_t stop_ms = timeout_ms < whole_ms - last_ms ? timeout_ms : whole_ms - last_ms;
+    return (struct ps_close_times){ ps_deadline_us(stop_ms), ps_deadline_us(whole_ms) };
+}
+
 /* With the lock held. */
-static void start_closing(struct ps_client *client, int64_t timeout_ms, const char *reason)
+static void start_closing(struct ps_client *client, const struct ps_close_times *times, const char *reason)
 {
     struct ps_close_job *closing = calloc(1, sizeof(*closing));
     if (!closing) return;
@@ -375,12 +390,14 @@ static void start_closing(struct ps_client *client, int64_t timeout_ms, const ch
     closing->client = client;
     atomic_store(&client->closed_because, reason);
     if (client->kind->closing) client->kind->closing(client);
-    atomic_store(&client->close_by_us, ps_deadline_us(timeout_ms));
+    atomic_store(&client->closed_by_us, times->done_us);
+    atomic_store(&client->close_by_us, times->stop_us);
     ps_client_retain(client);
     ps_registry_closing(+1);
     if (ps_job_start(&closing->job, "penstock.close") != 0) { /* no thread could start; a later call tries again */
         ps_registry_closing(-1);
         atomic_store(&client->close_by_us, 0);
+        atomic_store(&client->closed_by_us, 0);
         ps_job_unref(&closing->job);
         ps_client_unref(client);
         return;
@@ -391,33 +408,46 @@ static void start_closing(struct ps_client *client, int64_t timeout_ms, const ch
 
 struct ps_job *ps_client_close(struct ps_client *client, int64_t timeout_ms, const char *reason)
 {
+    struct ps_close_times times = ps_client_close_times(client, timeout_ms);
+    return ps_client_close_by(client, &times, reason);
+}
+
+struct ps_job *ps_client_close_by(struct ps_client *client, const struct ps_close_times *times, const char *reason)
+{
     pthread_mutex_lock(&client->lock);
     await_opening(client);
     int state = atomic_load(&client->state);
     if (state == PS_NEW) client_closed(client);
-    else if (state == PS_OPEN) start_closing(client, timeout_ms, reason);
+    else if (state == PS_OPEN) start_closing(client, times, reason);
     struct ps_job *job = client->close_job;
     if (job) ps_job_retain(job);
     pthread_mutex_unlock(&client->lock);
     return job;
 }
 
+static void shorten(_Atomic int64_t *time, int64_t time_us)
+{
+    int64_t before = atomic_load(time);
+    while (before != 0 && time_us < before)
+        if (atomic_compare_exchange_weak(time, &before, time_us)) break;
+}
+
 struct ps_job *ps_client_end(struct ps_client *client)
 {
-    int64_t timeout_ms = client->settings->close_timeout_ms;
-    struct ps_job *job = ps_client_close(client, timeout_ms, "still open when the process ended");
+    struct ps_close_times times = ps_client_close_times(client, client->settings->close_timeout_ms);
+    struct ps_job *job = ps_client_close_by(client, &times, "still open when the process ended");
     const char *a_caller_reads = NULL;
     if (!job) return NULL;
     atomic_compare_exchange_strong(&client->closed_because, &a_caller_reads, "still closing when the process ended");
-    ps_client_hurry(client, ps_deadline_us(timeout_ms));
+    shorten(&client->closed_by_us, times.done_us);
+    shorten(&client->close_by_us, times.stop_us);
     return job;
 }
 
-void ps_client_hurry(struct ps_client *client, int64_t deadline_us)
+void ps_client_hurry(struct ps_client *client, int64_t stop_us)
 {
-    int64_t before = atomic_load(&client->close_by_us);
-    while (before != 0 && deadline_us < before)
-        if (atomic_compare_exchange_weak(&client->close_by_us, &before, deadline_us)) break;
+    if (stop_us != PS_FOREVER) shorten(&client->closed_by_us, stop_us + PS_CLOSE_LEAST_MS * 1000);
+    shorten(&client->close_by_us, stop_us);
 }
 
 /* True: another thread is opening the client. That thread abandons it afterwards. */

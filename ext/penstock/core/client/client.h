@@ -79,6 +79,7 @@ enum ps_state {
 
 struct ps_client_settings {
     int64_t close_timeout_ms; /* when it is dropped without close, and at the end of the process */
+    int64_t abort_ms;         /* what closing keeps of its time to abort an open transaction */
     int64_t rejection_us;     /* how long brokers may reject it before callers get an error; -1: for ever */
     int64_t unreachable_us;   /* how long it may reach no broker before messages fail; 0: for ever */
     bool logs_to_mailbox;     /* else librdkafka's log goes to stderr */
@@ -97,7 +98,7 @@ struct ps_client { /* the first member of ps_producer and ps_consumer, so a poin
     /* Calls that do not delay the start of closing: a consumer's that wait for brokers, and logins. */
     _Atomic uint32_t long_calls;
     rd_kafka_t *rk;
-    _Atomic int64_t close_by_us; /* when closing stops delivering, or leaving its group; 0: not closing */
+    _Atomic int64_t close_by_us, closed_by_us; /* see ps_close_times; 0: not closing. ps_client_hurry makes them earlier */
     pthread_mutex_t lock;        /* guards state changes, waiters of batches, last_error, close_job, turns */
     _Atomic uint32_t opening;    /* 1: a thread is in ps_client_open; the state stays PS_NEW until it has finished */
     bool abandoned;              /* lock held: its Ruby object is gone, so the opening thread abandons it */
@@ -160,6 +161,15 @@ rd_kafka_resp_err_t ps_client_fatal_error(struct ps_client *client, char *text, 
 /* Copies a text from outside, without secrets. */
 void ps_client_quote(struct ps_client *client, char *copy, size_t size, const char *text);
 
+/* The two ends of a close's time; PS_FOREVER: without limit. */
+struct ps_close_times {
+    int64_t stop_us; /* closing stops delivering, or leaving its group, and begins its last steps: to purge, to abort, to destroy */
+    int64_t done_us; /* callers stop waiting, and so does the end of the process; what is left of the last steps goes on by itself */
+};
+enum { PS_CLOSE_LEAST_MS = 500 }; /* what the last steps get, whatever the timeout is */
+
+struct ps_close_times ps_client_close_times(const struct ps_client *client, int64_t timeout_ms);
+
 struct ps_close_job {
     struct ps_job job;
     struct ps_client *client;
@@ -169,12 +179,14 @@ struct ps_close_job {
  * retained. NULL: there is nothing to wait for, or, if the client is still open, no thread could start (errno). `reason`: why
  * no caller will read what was lost, or NULL. */
 struct ps_job *ps_client_close(struct ps_client *client, int64_t timeout_ms, const char *reason);
+struct ps_job *ps_client_close_by(struct ps_client *client, const struct ps_close_times *times, const char *reason);
 
 /* At the end of the process: like ps_client_close. A closing in progress gets at most the time of one that begins now, and
  * its caller can no longer read its report. */
 struct ps_job *ps_client_end(struct ps_client *client);
-void ps_client_hurry(struct ps_client *client, int64_t deadline_us); /* shortens a closing in progress; never prolongs it */
-void ps_client_abandon(struct ps_client *client);                    /* called by dfree: never blocks */
+/* Shortens a closing in progress, so that its last steps begin by `stop_us`; never prolongs it. */
+void ps_client_hurry(struct ps_client *client, int64_t stop_us);
+void ps_client_abandon(struct ps_client *client); /* called by dfree: never blocks */
 
 /* ---- connections.c: how many connections work, and since when none does ----------------------------- */
 
@@ -408,8 +420,8 @@ void ps_dispatcher_interrupt(void *dispatcher);                      /* async-si
 void ps_registry_add(struct ps_client *client);
 void ps_registry_remove(struct ps_client *client);
 unsigned ps_registry_count(void);
-int64_t ps_registry_close_by_us(void); /* the latest close_by_us of all; 0: nothing is closing */
-void ps_registry_hurry(void);          /* every closing in progress stops waiting for deliveries now */
+int64_t ps_registry_closed_by_us(void); /* the latest closed_by_us of all; 0: nothing is closing */
+void ps_registry_hurry(void);           /* every closing in progress stops waiting for deliveries now */
 
 struct ps_closing { /* both retained */
     struct ps_client *client;

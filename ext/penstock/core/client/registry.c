@@ -48,14 +48,14 @@ unsigned ps_registry_count(void)
     return count;
 }
 
-int64_t ps_registry_close_by_us(void)
+int64_t ps_registry_closed_by_us(void)
 {
     struct registry *registry = registry_get();
     int64_t latest = 0;
     pthread_mutex_lock(&registry->singleton.lock);
     for (struct ps_client *client = registry->first; client; client = client->next) {
-        int64_t close_by_us = atomic_load(&client->close_by_us);
-        if (close_by_us > latest) latest = close_by_us;
+        int64_t closed_by_us = atomic_load(&client->closed_by_us);
+        if (closed_by_us > latest) latest = closed_by_us;
     }
     pthread_mutex_unlock(&registry->singleton.lock);
     return latest;

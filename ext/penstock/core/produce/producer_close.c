@@ -34,12 +34,17 @@ static void settle_everything(struct ps_producer *producer)
     }
 }
 
-static void producer_destroy(struct ps_producer *producer)
+/* Afterwards every message has its delivery result. */
+static void leave_poller(struct ps_producer *producer)
 {
     /* Before the callback is disabled: otherwise the sweep could count the remaining events as missed. */
     atomic_store(&producer->polled.callback_disabled, true);
     rd_kafka_queue_cb_event_enable(producer->polled.queue, NULL, NULL); /* after this no callback runs or will run */
     ps_poller_leave(producer->polled.poller, &producer->polled);
+}
+
+static void producer_destroy(struct ps_producer *producer)
+{
     ps_topics_destroy(&producer->topics);
     rd_kafka_queue_destroy(producer->polled.queue);
     ps_tokens_end(&producer->client.tokens);
@@ -85,9 +90,10 @@ void ps_producer_close(struct ps_client *client)
     ps_client_await_long_calls(client);
     ps_transaction_close(producer);
     settle_everything(producer); /* messages that a call in progress still handed over */
-    producer_destroy(producer);
+    leave_poller(producer);
     ps_unnoticed_log(producer);
-    report_losses(producer);
+    report_losses(producer); /* before the client is destroyed, which lasts as long as the lookup of a name that hangs */
+    producer_destroy(producer);
 }
 
 void ps_producer_closed(struct ps_client *client)

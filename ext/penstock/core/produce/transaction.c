@@ -128,7 +128,9 @@ static void take_remaining_results(const struct ps_transaction_job *job, enum ps
 
 static int next_slice_ms(const struct ps_transaction_job *job)
 {
-    int remaining_ms = ps_remaining_ms(job->deadline_us);
+    int64_t stop_us = atomic_load(&job->producer->client.close_by_us); /* closing waits for the slice before its last steps */
+    bool stops_first = stop_us > ps_now_us() && stop_us < job->deadline_us;
+    int remaining_ms = ps_remaining_ms(stops_first ? stop_us : job->deadline_us);
     if (remaining_ms > SLICE_MS + LEAST_MS) return SLICE_MS;
     return remaining_ms > LEAST_MS ? remaining_ms : LEAST_MS; /* M:transaction_least_time */
 }
@@ -400,9 +402,9 @@ void ps_transaction_close(struct ps_producer *producer)
         return;
     }
 
-    int64_t deadline_us = ps_deadline_us(AT_LEAST_MS), close_by_us = atomic_load(&producer->client.close_by_us);
-    if (close_by_us > deadline_us) deadline_us = close_by_us;
-    if (close_by_us == PS_FOREVER) deadline_us = ps_deadline_us(bounded(producer, PS_TRANSACTION_ABORT, -1));
+    int64_t deadline_us = ps_deadline_us(AT_LEAST_MS), closed_by_us = atomic_load(&producer->client.closed_by_us);
+    if (closed_by_us - LEAST_MS * 1000 > deadline_us) deadline_us = closed_by_us - LEAST_MS * 1000; /* to destroy the client */
+    if (closed_by_us == PS_FOREVER) deadline_us = ps_deadline_us(bounded(producer, PS_TRANSACTION_ABORT, -1));
     struct ps_transaction_job job = { .producer = producer, .deadline_us = deadline_us };
     transaction_abort(&job, true);
     if (job.error.err)

@@ -125,7 +125,7 @@ module Penstock
 
       # Takes no lock, so that it may be called from a signal trap.
       # @return [Array<Integer>] see {CloseReport}: nothing is ever in flight
-      def close(_timeout_ms = nil)
+      def close(_timeout_ms = nil, _stop_ms = nil)
         @closed = true
         [0, 0, 0, 0, 0]
       end

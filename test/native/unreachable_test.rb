@@ -253,6 +253,31 @@ class UnreachableTest < ProducerTestCase
     assert_equal [:all_brokers_down, false], [error.code, error.retriable?] # again, it might store the message twice
   end
 
+  # librdkafka would wait for transaction.timeout.ms, and the abort behind it, too.
+  def test_a_transaction_of_a_consumer_ends_soon_when_its_offsets_cannot_be_sent
+    own, one = with_a_cluster_that_goes("transactional.id": "going-#{rand(2**32)}", "transaction.timeout.ms": 60_000) do |config|
+      config.wait_backoff_on_transaction_fatal_error = 10
+    end
+    one.transaction { one.produce_sync(topic: "away", payload: "x", partition: 0) }
+    reader = Penstock::Consumer.new("bootstrap.servers": own.bootstrap_servers, "group.id": "g", log_level: 0,
+                                    "enable.auto.commit": false)
+    batch = reader.assign("away" => { 0 => 0 }).poll_batch(timeout: 20)
+    error = assert_soon(SOON * 2) do
+      assert_raises(Penstock::TransactionError) do
+        one.transaction(reader, batch) { own.broker_down(1) }
+      end
+    end
+    assert_equal :all_brokers_down, error.code
+    own.broker_up(1)
+    eventually(30) do
+      one.transaction { one.produce_sync(topic: "away", payload: "after", partition: 0) }
+    rescue Penstock::BrokersUnreachableError, Penstock::DeliveryError
+      nil
+    end
+  ensure
+    reader&.close(timeout: 0)
+  end
+
   # An outage fails the first transaction's message. The abort purges the second one's, long after the outage.
   def test_messages_of_an_aborted_transaction_after_an_outage_are_reported_as_purged
     own = own_cluster

@@ -23,20 +23,33 @@ struct transaction_wait {
     bool cancelled;
     bool hangs;
     bool given_up; /* the producer closes, and its time is up */
+    struct ps_transaction_error unreachable; /* no broker can be reached for config.unreachable_timeout; else its err is 0 */
 };
 
-/* Sending offsets is the only call that closing cannot cut short: it continues, and its caller stops waiting. */
+/* Whether the caller stops waiting: the producer has closed, or reaches no broker. */
+static bool stops_waiting(struct transaction_wait *wait)
+{
+    wait->given_up = ps_transaction_given_up(wait->job);
+    if (wait->given_up) return true; /* M:offsets_wait_ends */
+    struct ps_transaction_error error;
+    if (!ps_transaction_unreachable(wait->job, &error)) return false;
+    if (wait->job->call != PS_TRANSACTION_OFFSETS && !ps_transaction_cancel(wait->job)) return false; /* its turn has just come */
+    wait->unreachable = error;
+    return true;
+}
+
+/* Sending offsets is the only call that cannot be cut short. It continues, and its caller stops waiting, as do those of the calls whose
+ * turn comes after it. */
 static bool await_end(struct transaction_wait *wait, int64_t deadline_us)
 {
     struct ps_completion *completion = &wait->job->job.completion;
-    if (wait->job->call != PS_TRANSACTION_OFFSETS) return penstock_wait(completion, deadline_us);
-    for (;;) {
+    while (wait->job->call == PS_TRANSACTION_OFFSETS || ps_transaction_queued(wait->job)) {
         int64_t until_us = penstock_earlier(deadline_us, ps_now_us() + LOOK_US);
         if (penstock_wait(completion, until_us)) return true;
         if (until_us == deadline_us) return false;
-        wait->given_up = ps_transaction_given_up(wait->job);
-        if (wait->given_up) return true; /* M:offsets_wait_ends */
+        if (stops_waiting(wait)) return true;
     }
+    return penstock_wait(completion, deadline_us);
 }
 
 static VALUE wait_body(VALUE arg)
@@ -99,7 +112,9 @@ static VALUE make_call(const struct ps_producer *borrowed, enum ps_transaction_c
 
     struct ps_transaction_error error = { 0 };
     bool committed = false;
-    if (!interrupted && !wait.cancelled && !wait.hangs && !wait.given_up) {
+    if (wait.unreachable.err) {
+        error = wait.unreachable;
+    } else if (!interrupted && !wait.cancelled && !wait.hangs && !wait.given_up) {
         error = job->error;
         committed = job->committed;
     }

@@ -346,7 +346,10 @@ struct ps_transaction_job *ps_transaction_start(struct ps_producer *producer, en
  * producer, as if another one had taken over. */
 bool ps_transaction_overran(const struct ps_producer *producer);
 bool ps_transaction_cancel(struct ps_transaction_job *job); /* true: it has not begun, and will not */
+bool ps_transaction_queued(const struct ps_transaction_job *job);   /* its turn has not come */
 bool ps_transaction_given_up(const struct ps_transaction_job *job); /* its producer closes, and the time for that is up */
+/* Its producer has reached no broker for unreachable_us; fills `error`. */
+bool ps_transaction_unreachable(struct ps_transaction_job *job, struct ps_transaction_error *error);
 void ps_transaction_close(struct ps_producer *producer);        /* closing thread, when no call is in progress; may block */
 
 /* The fatal error that has ended the producer. False: none, or it is not open. */

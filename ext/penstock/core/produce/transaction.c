@@ -293,6 +293,16 @@ bool ps_transaction_given_up(const struct ps_transaction_job *job)
     return closing_gave_up(job->producer);
 }
 
+bool ps_transaction_unreachable(struct ps_transaction_job *job, struct ps_transaction_error *error)
+{
+    return unreachable(job->producer, error);
+}
+
+bool ps_transaction_queued(const struct ps_transaction_job *job)
+{
+    return atomic_load(&job->stage) == PS_TRANSACTION_QUEUED;
+}
+
 bool ps_transaction_cancel(struct ps_transaction_job *job)
 {
     return set_stage(job, PS_TRANSACTION_CANCELLED);

@@ -351,6 +351,30 @@ class ConsumerOffsetsTest < ConsumerTestCase
     assert_equal({ 0 => nil }, group_consumer.committed(name, 0, metadata: true))
   end
 
+  # What another client has committed may be no text.
+  def test_metadata_that_is_not_utf8_is_returned_as_the_bytes_that_were_committed
+    name = filled(5)
+    one = member(name)
+    bytes = "\xFFa\xC3\x80".b
+    assert one.commit({ name => { 0 => Penstock::Offset.new(offset: 5, metadata: bytes) } })
+    found = one.committed(name, 0, metadata: true)[0]
+    assert_equal [5, bytes, Encoding::BINARY], [found.offset, found.metadata, found.metadata.encoding]
+    assert Ractor.shareable?(found)
+    assert one.commit({ name => { 0 => found } }), "it can be committed again"
+    assert_equal found, one.committed(name, 0, metadata: true)[0]
+  end
+
+  # Until 2.6.1 librdkafka cannot send a 0 byte. Other clients can.
+  def test_metadata_with_a_0_byte_is_returned_and_cannot_be_committed
+    one = group_consumer
+    one.define_singleton_method(:call_committed) do |places, _timeout|
+      places.map { |name, number, *| [name, number, 5, nil, "a\0b"] }
+    end
+    found = one.committed("orders", 0, metadata: true)[0]
+    assert_equal "a\0b", found.metadata
+    assert_raises(ArgumentError) { one.commit({ "orders" => { 0 => found } }) }
+  end
+
   def test_an_offset_is_a_value
     offset = Penstock::Offset.new(offset: 5, leader_epoch: 2, metadata: +"x")
     assert_equal offset, Penstock::Offset.new(offset: 5, leader_epoch: 2, metadata: "x")

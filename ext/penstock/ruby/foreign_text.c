@@ -2,7 +2,7 @@
  * The only file that makes Ruby Strings of text from outside: texts of brokers and librdkafka, names of brokers, clusters and
  * topics, statistics, log lines, and users' Strings that become part of a sentence. core/base/text.c describes how the bytes are
  * cleaned. `rake test:static` checks that no other file does this. Payloads, keys and values of headers are data:
- * consumed_message.c copies them unchanged.
+ * consumed_message.c copies them unchanged. So is the metadata of a committed offset.
  *
  * These functions need the GVL. They run no Ruby code and handle no interrupts, so a caller that is taking an event cannot lose
  * it. The exception is penstock_printable, which may call an object's `to_s`.
@@ -66,7 +66,9 @@ VALUE penstock_setting(const char *value)
 
 VALUE penstock_text_of_metadata(const char *metadata, size_t size)
 {
-    return rb_obj_freeze(clean(metadata, size, PS_TEXT_NAME));
+    VALUE string = rb_utf8_str_new(metadata, (long)size);
+    if (rb_enc_str_coderange(string) == ENC_CODERANGE_BROKEN) rb_enc_associate(string, rb_ascii8bit_encoding());
+    return rb_obj_freeze(string);
 }
 
 /* ---- Ruby's Strings ---- */

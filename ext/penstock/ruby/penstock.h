@@ -79,13 +79,14 @@ static inline void *penstock_data(VALUE object, const rb_data_type_t *type)
 
 /* ---- foreign_text.c: the only file that makes Strings of text from outside ------------------------ */
 
-/* Each returns valid UTF-8, whatever the bytes are. */
+/* Each returns valid UTF-8, whatever the bytes are, except penstock_text_of_metadata. */
 VALUE penstock_text(const char *text); /* for display: escapes control characters; NULL: nil */
 VALUE penstock_text_sized(const char *text, size_t size);
 VALUE penstock_name(const char *name);        /* for display, frozen and interned */
 VALUE penstock_header_name(const char *name); /* frozen; escapes nothing, as programs look things up by such a name */
 VALUE penstock_setting(const char *value);    /* librdkafka's value of a setting; escapes nothing */
-VALUE penstock_text_of_metadata(const char *metadata, size_t size); /* of a committed offset; valid UTF-8 */
+/* Of a committed offset, frozen: the bytes unchanged. They are binary if they are not valid UTF-8. */
+VALUE penstock_text_of_metadata(const char *metadata, size_t size);
 VALUE penstock_json(const char *text, size_t size); /* frozen; stays JSON */
 VALUE penstock_printable(VALUE object);       /* for display: a String of any encoding, or an object's to_s, which may raise */
 void penstock_foreign_text_init(void);

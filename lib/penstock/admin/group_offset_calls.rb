@@ -198,7 +198,7 @@ module Penstock
       # @return [Offset, nil]
       def offset_of(place)
         _, _, offset, leader_epoch, metadata = place
-        Offset.new(offset:, leader_epoch:, metadata:) if offset
+        Offset.__send__(:received, offset, leader_epoch, metadata) if offset
       end
 
       # @return [Hash{String => Hash{Integer => Object}}] sorted

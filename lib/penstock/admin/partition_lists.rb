@@ -22,7 +22,7 @@ module Penstock
         # @param given [Hash{String => Hash{Integer => Integer, Offset}}]
         def committed(given)
           rows(given, Hash, "a Hash of partitions to offsets, such as { 0 => 10 }") do |topic, partition, offset|
-            next [offset.offset, offset.leader_epoch, offset.metadata] if offset.is_a?(Offset)
+            next [offset.offset, offset.leader_epoch, Offset.__send__(:metadata_to_send, offset)] if offset.is_a?(Offset)
 
             [number(topic, partition, offset) || wrong(topic, partition, "an Integer from 0 or an Offset", offset)]
           end

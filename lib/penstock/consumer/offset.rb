@@ -13,8 +13,23 @@ module Penstock
     # @return [Integer, nil] of the leader that stored the message before it. Brokers compare it, to find that a partition was
     #   truncated. Requires librdkafka 2.1 or newer
     attr_reader :leader_epoch
-    # @return [String, nil] a text of the program, frozen. Brokers accept up to `offset.metadata.max.bytes`, by default 4,096
+    # @return [String, nil] a text of the program, frozen. Brokers accept up to `offset.metadata.max.bytes`, by default 4,096.
+    #   Of a committed offset it has the bytes that were committed. If they are not valid UTF-8, because another client has
+    #   committed them, the encoding is `Encoding::BINARY`
     attr_reader :metadata
+
+    class << self
+      # An offset that brokers have answered. Another client may have committed any bytes.
+      # @return [Offset]
+      def received(offset, leader_epoch, metadata)
+        allocate.tap { |received| received.__send__(:receive, offset, leader_epoch, metadata) }
+      end
+
+      # @return [String, nil]
+      # @raise [ArgumentError] when librdkafka cannot send the metadata
+      def metadata_to_send(offset) = offset.metadata && offset.__send__(:text, offset.metadata)
+    end
+    private_class_method :received, :metadata_to_send
 
     # @param offset [Integer] from 0
     # @param leader_epoch [Integer, nil] from 0
@@ -49,6 +64,13 @@ module Penstock
     def as_json(_options = nil) = json(offset:, leader_epoch:)
 
     private
+
+    def receive(offset, leader_epoch, metadata)
+      @offset = offset
+      @leader_epoch = leader_epoch
+      @metadata = metadata
+      freeze
+    end
 
     def number(name, value, bits)
       return value if value.is_a?(Integer) && value.between?(0, (2**bits) - 1)

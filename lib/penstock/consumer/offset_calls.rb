@@ -117,7 +117,7 @@ module Penstock
     def offset_from(place, metadata)
       return place[2] unless metadata && place[2]
 
-      Offset.new(offset: place[2], leader_epoch: place[3], metadata: place[4])
+      Offset.__send__(:received, *place[2..4])
     end
 
     # @return [Array<Array(String, Integer, Integer)>] with times, in ms, as offsets

@@ -72,7 +72,7 @@ module Penstock
       need_group("reading from :stored") if offset == OFFSETS[:stored]
       return [name, partition_number(partition), offset] unless offset.is_a?(Offset)
 
-      [name, partition_number(partition), offset.offset, offset.leader_epoch, offset.metadata]
+      [name, partition_number(partition), offset.offset, offset.leader_epoch, Offset.__send__(:metadata_to_send, offset)]
     end
 
     def without_offsets(places) = places.map { |topic, partition| [topic, partition, INVALID_OFFSET] }

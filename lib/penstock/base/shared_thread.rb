@@ -77,7 +77,8 @@ module Penstock
     def next_task
       loop do
         changes = SharedThread.changes
-        # Deferred: a client that has told its task that it wants a token does not do so again.
+        # Interrupts are deferred. `look` takes a client's request, for example for a token, off its queue, and the client does
+        # not repeat it: an interrupt between that and the return of the task would lose it.
         task, until_time = Thread.handle_interrupt(Object => :never) { @lock.synchronize { look } }
         return task unless until_time
 

@@ -307,7 +307,7 @@ struct ps_lasting {
     pthread_mutex_t lock;
     struct ps_problem problem;
     bool known;              /* it lasts */
-    bool begins_anew;        /* since the program was told */
+    bool begins_anew;        /* the program has subscribed anew: the next error is raised at once */
     _Atomic int64_t due_us;  /* when a poll raises it again; PS_FOREVER: it does not last */
 };
 
@@ -410,8 +410,8 @@ void ps_consumer_forward(struct ps_consumer *consumer, const rd_kafka_topic_part
 /* An event of `control` or `notices`. NULL: no callback has announced one. The caller handles it, or holds it. Never blocks, as all of
  * these. */
 rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer);
-/* The same of `control`, announced or not. If there are no messages, this tells librdkafka that the program is alive (max.poll.interval.ms): to
- * take messages does so only once a partition's messages go to `data`. */
+/* The same of `control`, announced or not. If there are no messages, librdkafka counts this as a poll (max.poll.interval.ms): taking
+ * messages counts only once a partition's messages go to `data`. */
 rd_kafka_event_t *ps_consumer_poll_control(struct ps_consumer *consumer);
 void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event); /* ps_consumer_take returns it next */
 /* Fills `taken` with up to `most` messages, errors and ends of partitions, and returns how many there are. The caller destroys what it
@@ -553,7 +553,7 @@ struct ps_membership {
 
 void ps_consumer_membership(struct ps_membership *membership); /* entered; asks librdkafka's main thread */
 
-/* For a thread that waits for several consumers: whether a poll may find something. False if a bell that rings later tells. Entering
+/* For a thread that waits for several consumers: whether a poll may find something. False: a bell rings later if it may. Entering
  * a wait counts as polling again for the messages that `owner` has got; `worked_on`: others still work on theirs. Never blocks. */
 bool ps_consumer_may_take(struct ps_consumer *consumer, uint64_t owner, bool *worked_on);
 

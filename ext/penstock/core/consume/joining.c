@@ -1,5 +1,5 @@
 /*
- * What a member and its coordinator do, as far as librdkafka does not tell. Its interceptors, on its broker threads, see the requests
+ * What a member and its coordinator do, where librdkafka has no function for it. Its interceptors, on its broker threads, see the requests
  * and when they are answered, but not the answers: whether the member is joining its group again, how often SyncGroup was answered, and
  * whether the coordinator has answered that the member leaves.
  *

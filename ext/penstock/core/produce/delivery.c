@@ -149,7 +149,7 @@ static bool purged(const struct ps_delivery *delivery)
     return delivery->err == RD_KAFKA_RESP_ERR__PURGE_QUEUE || delivery->err == RD_KAFKA_RESP_ERR__PURGE_INFLIGHT;
 }
 
-/* A message that is purged while no connection works was not sent because of that, whoever purges it. */
+/* A message that is purged while no connection works was not sent because of that, whether the program, an abort or closing purges it. */
 static void note_problem(struct ps_delivery *delivery)
 {
     struct ps_client *client = &ps_delivery_producer(delivery)->client;

@@ -16,8 +16,8 @@
  * The first flusher starts at the first request, another one when none sleeps. A flusher ends when there was nothing to do
  * for IDLE_US, or when every producer that has wanted one is closed.
  *
- * The states of a producer's `word`. A caller that begins to wait sets WANTED; only who flushes, a flusher or a leading
- * caller, sets the others:
+ * The states of a producer's `word`. A caller that begins to wait sets WANTED. Only the thread that flushes, a flusher or a
+ * leading caller, sets the others:
  *
  *   IDLE      nobody flushes for it
  *   WANTED    a caller has begun to wait, and no flush has begun since. The thread that changes IDLE to this finds somebody to

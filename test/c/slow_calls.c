@@ -19,8 +19,10 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <librdkafka/rdkafka.h>
 #include <librdkafka/rdkafka_mock.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdbool.h>
@@ -74,11 +76,9 @@ void rd_kafka_destroy(rd_kafka_t *rk)
 {
     void (*next)(rd_kafka_t *) = dlsym(RTLD_NEXT, "rd_kafka_destroy");
     if (flushed == rk) abort();
+    sleep_for("SLOW_DESTROY_MS");
     next(rk);
 }
-    sleep_for("SLOW_DESTROY_MS");
-
-static _Atomic bool closes;
 
 void rd_kafka_destroy_flags(rd_kafka_t *rk, int flags)
 {
@@ -94,6 +94,8 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
     if (path && access(path, F_OK) == 0) return EAGAIN;
     return next(thread, attributes, body, arg);
 }
+
+static _Atomic bool closes;
 
 /* SLOW_PROTOCOL: a file that gets a line for each call. Once the consumer closes, this call never returns, as may happen with
  * librdkafka (#4041, #4884). */

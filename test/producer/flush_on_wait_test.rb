@@ -260,4 +260,74 @@ class FlushOnWaitTest < PenstockTest
   slow def test_a_client_is_destroyed_after_its_last_flush
     assert_equal "1", stuck!("print producer.close.delivered", 2_000)
   end
+
+  # ---- no flusher can start ----
+
+  LEADING = <<~'RUBY'
+    require "penstock"
+    require "tmpdir"
+    LINGER = 2.0
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    def seconds = now.then { |before| yield.then { now - before } }
+    def flushers = Dir["/proc/self/task/*/comm"].count { |file| File.read(file).start_with?("penstock.flush") rescue false }
+    cluster = Penstock::EmbeddedCluster.new
+    PRODUCER = Penstock::Producer.new do |config|
+      config.kafka = { "bootstrap.servers": cluster.bootstrap_servers, "linger.ms": LINGER * 1_000 }
+    end
+    def send_one(**more) = PRODUCER.produce_async(topic: "test", payload: "x", partition: 0, **more)
+    send_one # connects
+    PRODUCER.flush
+    File.write(ENV.fetch("SLOW_NO_THREADS"), "")
+  RUBY
+
+  # @return [Object] what the program writes
+  def without_flusher!(program)
+    Dir.mktmpdir do |directory|
+      output = slow!("#{LEADING}#{program}", no_threads: File.join(directory, "no_threads"))
+      Marshal.load(output) # rubocop:disable Security/MarshalLoad -- our own program
+    end
+  end
+
+  # A busy machine may delay librdkafka's thread for longer than a thread leads, so not every call has to be quick.
+  def test_a_thread_that_waits_leads_if_no_flusher_can_start
+    took, flushers, delivered = without_flusher!(<<~'RUBY')
+      took = Array.new(5) { seconds { PRODUCER.produce_sync(topic: "test", payload: "x", partition: 0) } }
+      $stdout.syswrite(Marshal.dump([took, flushers, PRODUCER.metrics[:delivered]]))
+      exit!(true)
+    RUBY
+    assert_operator took.min, :<, 1, took.inspect
+    assert_equal [0, 6], [flushers, delivered]
+  end
+
+  # A wait that does not block leads nothing, so its message lingers.
+  def test_nothing_is_lost_if_no_flusher_can_start_and_the_next_call_starts_one
+    report, took, flushers = without_flusher!(<<~'RUBY')
+      handle = send_one
+      handle.wait(timeout: 0) rescue nil
+      sleep 0.01 until handle.report
+      File.unlink(ENV.fetch("SLOW_NO_THREADS"))
+      took = Array.new(5) { seconds { PRODUCER.produce_sync(topic: "test", payload: "x", partition: 0) } }
+      $stdout.syswrite(Marshal.dump([handle.report.offset, took, flushers]))
+      exit!(true)
+    RUBY
+    assert_equal [1, 1], [report, flushers]
+    assert_operator took.min, :<, 1, took.inspect
+  end
+
+  def test_a_thread_that_leads_waits_no_longer_than_its_deadline
+    took, pending = without_flusher!(<<~'RUBY')
+      cluster.broker_down(1)
+      handle = send_one
+      took = seconds do
+        handle.wait(timeout: 0.05)
+      rescue Penstock::WaitTimeoutError
+        nil
+      end
+      cluster.broker_up(1)
+      $stdout.syswrite(Marshal.dump([took, handle.pending?]))
+      exit!(true)
+    RUBY
+    assert_took(1, took)
+    assert pending
+  end
 end

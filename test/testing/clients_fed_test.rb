@@ -423,6 +423,31 @@ class ClientsFedTest < ConsumerTestCase
     assert_equal "a", reader.read
   end
 
+  # Both began with message 0 when the listener, or two threads that met the first message at once, assigned the partition.
+  def test_no_thread_reads_while_the_listener_of_another_ones_poll_decides_where_to_begin
+    entered = Queue.new
+    go = Queue.new
+    listener = Noting.new do |kind, rebalance|
+      next unless kind == :assigned
+
+      entered << true
+      go.pop
+      rebalance.start_at("orders" => { 0 => 1 })
+    end
+    one = fed_with("a", "b", "c") { |config| config.rebalance_listener = listener }
+    first = quiet_thread { one.poll(timeout: 0)&.payload }
+    entered.pop
+    assert_nil one.poll(timeout: 0)
+    assert_empty one.poll_batch(timeout: 0)
+    second = quiet_thread { one.poll(timeout: nil)&.payload }
+    eventually { second.stop? }
+    go << true
+    assert_equal %w[b c], [first, second].map(&:value).sort
+    assert_equal 1, listener.told.size
+  ensure
+    go << true
+  end
+
   def test_threads_get_each_message_once
     one = fed_with
     300.times { |i| one.client.feed(topic: "orders", payload: i.to_s) }

@@ -26,7 +26,8 @@ module Penstock
     #
     # With "enable.auto.commit", what is processed is committed at once, not every 5 s.
     #
-    # Any thread and fiber may use it, also in a fork child. Never blocks.
+    # Any thread and fiber may use it, also in a fork child. Never blocks, with one exception: while a poll of one thread runs the
+    # rebalance listener, polls of other threads wait for its end, up to their timeout, as with a real consumer.
     class Fed
       include AsJson
       include FedCalls
@@ -45,6 +46,7 @@ module Penstock
         @commits_itself = @config.group? && setting?("enable.auto.commit", true)
         @tells_ends = setting?("enable.partition.eof", false)
         @lock = Mutex.new
+        @changed = ConditionVariable.new
         @bell = Thread::Queue.new # for keep_alive
         reset
       end
@@ -143,6 +145,8 @@ module Penstock
           @away = {} # the places that the group assigns only when the test says so
           @topics = nil
           @cursor = 0 # everything before it in the timeline was read, or cannot be read now
+          @rewound = false # whether the cursor has to go back
+          @changing = [] # the owner whose poll changes the assignment now, once for each change inside a change
           @closed = @opened = @lost = false
         end
         self
@@ -167,16 +171,14 @@ module Penstock
       # @return [Message, nil]
       def poll(*more, timeout: 1, **wrong)
         Keywords.check("poll(timeout: 1)", %i[timeout], more, wrong)
-        Seconds.of(timeout)
-        take(1).first
+        take(1, Seconds.of(timeout)).first
       end
 
       # @return [Batch]
       def poll_batch(*more, max: 100, timeout: 1, **wrong)
         Keywords.check("poll_batch(max: 100, timeout: 1)", %i[max timeout], more, wrong)
         Integer(max) >= 1 or raise ArgumentError, "max must be at least 1, not #{max}"
-        Seconds.of(timeout)
-        take(max)
+        take(max, Seconds.of(timeout))
       end
 
       # @return [String]
@@ -217,16 +219,18 @@ module Penstock
 
       # ---- polling ----
 
+      # @param timeout [Numeric, nil] seconds in which another thread may change the assignment
       # @param bytes [Integer, nil] so many, of one partition; nil: of any
       # @return [Batch]
-      def take(max, bytes: nil)
+      def take(max, timeout, bytes: nil)
         open
         finish
+        limit = Deadline.new(timeout)
         until @closed
-          step = @lock.synchronize { next_step(max, bytes) }
+          step = @lock.synchronize { await_change(limit) ? begin_step(next_step(max, bytes)) : hand_out([]) }
           return published(step) if step.is_a?(Batch)
 
-          step.call
+          run_step(step)
         end
         @ledger.hand_out([], [], owner, nil)
       end
@@ -246,6 +250,7 @@ module Penstock
 
       # @return [Batch, Proc] messages, perhaps none, or what comes before the next message
       def next_step(max, bytes)
+        go_back
         messages = []
         @read_bytes = 0
         while messages.size < max && (entry = @timeline[@cursor])
@@ -296,12 +301,6 @@ module Penstock
       end
 
       def paused?(place) = @ledger.paused.any? { |topic, partition, *| place == [topic, partition] }
-
-      # Messages before it may have become readable.
-      def rewind_timeline
-        @cursor = 0
-        nil
-      end
 
       # ---- offsets ----
 

@@ -12,7 +12,7 @@ module Penstock
         @topics = places&.map { |name, *| name.start_with?("^") ? Regexp.new(name) : name }
         @away = {}
         left = @assigned.keys.reject { |topic, _| subscribed?(topic) }
-        @lock.synchronize { @timeline.unshift(-> { give_up(:revoked, left) }) } if left.any?
+        @lock.synchronize { @timeline.unshift(FedGroup::Change.new { give_up(:revoked, left) }) } if left.any?
         rewind_timeline
       end
 
@@ -146,8 +146,12 @@ module Penstock
       # @return [Boolean] whether there was something to answer
       def call_answer
         open
-        change = @lock.synchronize { done(@timeline[@cursor]) if @timeline[@cursor].is_a?(FedGroup::Change) }
-        change&.call
+        change = @lock.synchronize do
+          await_change(Deadline.new(nil))
+          go_back
+          begin_step(done(@timeline[@cursor])) if @timeline[@cursor].is_a?(FedGroup::Change)
+        end
+        run_step(change) if change
         !change.nil?
       end
 
@@ -158,7 +162,7 @@ module Penstock
       def call_decode_with(deserializer) = @deserializer = deserializer
 
       # Of an application: messages of one partition. Nothing has to be held back.
-      def call_poll_run(max, bytes) = take(max, bytes:).then { |batch| batch unless batch.empty? && batch.ends.empty? }
+      def call_poll_run(max, bytes) = take(max, 0, bytes:).then { |batch| batch unless batch.empty? && batch.ends.empty? }
       def call_hold_always = nil
       def call_end_hold = nil
 

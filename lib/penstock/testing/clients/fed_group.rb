@@ -5,10 +5,54 @@ module Penstock
     # What a {Fed} client's group does. An error of the rebalance listener comes out of the poll when everything is done.
     # @api private
     module FedGroup
-      # A step that is the group's: Consumer#keep_alive takes it too.
+      # A step that is the group's: Consumer#keep_alive takes it too, and one thread at a time runs one.
       Change = Class.new(Proc)
 
       private
+
+      # Two threads must not change the assignment at once, and none may read while another one does: both would read from its
+      # start.
+      # The caller holds the lock.
+      # @return [Boolean] false: another thread is still changing it
+      def await_change(limit)
+        until [nil, owner].include?(@changing.last)
+          return false if limit.left&.zero?
+
+          @changed.wait(@lock, limit.left)
+        end
+        true
+      end
+
+      # The caller holds the lock.
+      def begin_step(step)
+        @changing << owner if step.is_a?(Change)
+        step
+      end
+
+      def run_step(step)
+        step.call
+      ensure
+        if step.is_a?(Change)
+          @lock.synchronize do
+            @changing.pop
+            @changed.broadcast
+          end
+        end
+      end
+
+      # Messages before the cursor may have become readable. Takes no lock: another thread may be moving the cursor.
+      def rewind_timeline
+        @rewound = true
+        nil
+      end
+
+      # The caller holds the lock.
+      def go_back
+        return unless @rewound
+
+        @rewound = false
+        @cursor = 0
+      end
 
       # @param list [Array<Array(String, Integer)>] places
       def gain(list)
@@ -55,7 +99,7 @@ module Penstock
 
       # @return [Proc, nil] what the group does before this message is read
       def assignment_before(message)
-        -> { gain(@logs.keys.select { |place| due?(place) }) } if due?([message.topic, message.partition])
+        Change.new { gain(@logs.keys.select { |place| due?(place) }) } if due?([message.topic, message.partition])
       end
 
       def due?(place) = subscribed?(place.first) && !@assigned.key?(place) && !@away.key?(place)

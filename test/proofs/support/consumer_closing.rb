@@ -8,7 +8,7 @@ require "stringio"
 # second one joins `second` seconds later, and one of them closes after `delay` seconds, in one of the WAYS. The other closes at
 # the end.
 class ConsumerClosing
-  TIMEOUT = 10 # seconds for a close
+  TIMEOUT = 20 # seconds for a close, beside the others of its round
   MESSAGES = 200 # in each of the topic's 2 partitions
 
   # What happens between polling and closing.

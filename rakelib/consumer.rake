@@ -21,11 +21,6 @@ namespace :test do
     ruby "-Ilib", "test/proofs/consumer_closing.rb"
   end
 
-  desc "Each call of an admin client 10,000 times: rake test:admin_loops [ROUNDS=100] [ONLY=lag]"
-  task admin_loops: :compile do
-    ruby "-Ilib", "test/proofs/admin_loops.rb"
-  end
-
   desc "The memory of a consumer with a backlog of 1 GB: rake test:consumer_backlog [MEGABYTES=200]"
   task consumer_backlog: :compile do
     ruby "-Ilib", "test/proofs/consumer_backlog.rb"

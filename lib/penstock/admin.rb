@@ -18,7 +18,8 @@ module Penstock
   # A call for one thing returns a value or raises. A call for many returns {Results}: for each a value or an error. What a call
   # gets wrong is an ArgumentError at once, and nothing is sent. Where the linked librdkafka lacks a request, the call raises
   # {UnsupportedError}. If brokers reject the client (certificate, password, protocol), calls raise {BrokerRejectedError} within
-  # `config.rejection_timeout`.
+  # `config.rejection_timeout`. If no broker can be reached, they raise {AdminUnreachableError} after
+  # `config.unreachable_timeout`.
   #
   # Any number of threads and fibers may use a client at once; "Blocks: this thread" blocks only the fiber if it has a scheduler.
   # Only the main Ractor may. The values are frozen, and shareable between Ractors. A fork child may use a client of its parent
@@ -44,6 +45,7 @@ module Penstock
     require_relative "admin/scram_changes"
     require_relative "admin/access_calls"
     require_relative "admin/topic_catalog"
+    require_relative "admin/topic_file"
     require_relative "admin/topic_plan"
     require_relative "admin/plan_calls"
     require_relative "admin/partition_results"
@@ -153,7 +155,7 @@ module Penstock
     def native_client(kafka, consumer:)
       refresher = Native::TokenRefresher.new(self, :admin_id) if config.oauth.token_provider_listener
       Native::AdminClient.new(id, kafka, Poller.instance, config.logger, config.close_timeout, config.rejection_timeout,
-                              refresher, consumer)
+                              config.unreachable_timeout, refresher, consumer)
     end
 
     # The poller belongs to the main Ractor.

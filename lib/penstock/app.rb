@@ -61,6 +61,9 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # @return [Array<GroupSettings>] frozen
     def groups = @settings.groups
 
+    # @return [Admin::TopicCatalog] the topics that its block declares; see {Builder#topics}
+    def topics = @settings.topics
+
     # @return [Monitor] publishes the events
     def monitor = @settings.monitor
 
@@ -90,6 +93,9 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     end
 
     private
+
+    # @return [Hash{Symbol => Object}] librdkafka's settings for all clients
+    def kafka = @settings.kafka
 
     # For {Testing::Driver}: its groups have one member each, and several drivers of one application hear only their own events.
     def driven_settings

@@ -11,7 +11,10 @@ module Penstock
   module CLI
     # The command line is invalid.
     class UsageError < StandardError; end
+    # The command could not do what it was asked for.
+    class Failure < StandardError; end
 
+    FAILED = 1
     USAGE = 2
     INTERRUPTED = 130 # as shells have it: 128 and the signal's number
 
@@ -20,12 +23,13 @@ module Penstock
       "server" => "runs an application",
       "probe" => "asks a running application whether it is alive, ready or started",
       "routes" => "prints the groups, topics and options of an application",
+      "topics" => "compares declared topics with a cluster, and makes them so",
       "doctor" => "checks Ruby, librdkafka, this machine and a cluster, and reports problems"
     }.freeze
 
     # @param arguments [Array<String>]
     # @return [Integer] the exit status: 0 fine, or the reader of `out` has closed it early; 1 not; 2 when it could not
-    #   be understood
+    #   be understood; others are the command's own
     def self.start(arguments, out: $stdout, err: $stderr)
       dispatch(utf8(arguments), out, err).tap { out.flush }
     rescue OptionParser::ParseError => e
@@ -34,6 +38,9 @@ module Penstock
     rescue UsageError => e
       err.puts "penstock: #{e.message}"
       USAGE
+    rescue Failure => e
+      err.puts "penstock: #{e.message}"
+      FAILED
     rescue Interrupt
       INTERRUPTED
     rescue Errno::EPIPE

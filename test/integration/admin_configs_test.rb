@@ -4,7 +4,7 @@ require_relative "../test_helper"
 require_relative "../support/real_admin"
 
 # Settings of topics, brokers and groups on a real Apache Kafka.
-class KafkaAdminConfigsTest < Minitest::Test
+class KafkaAdminConfigsTest < PenstockTest
   include RealAdmin
 
   SECRET = "correct-horse-battery-staple"
@@ -53,11 +53,16 @@ class KafkaAdminConfigsTest < Minitest::Test
     assert_raises(Penstock::AdminError) { @admin.topic_config(missing) }
   end
 
-  def test_a_broker_that_does_not_exist_is_a_timeout_of_its_own
-    results = @admin.configs(topics: [topic = new_topic], brokers: [77, 1], timeout: 1.5)
-    assert_equal [[:broker, 77]], results.errors.keys
-    assert_instance_of Penstock::AdminTimeoutError, results.errors.values.first
-    assert_equal [[:topic, topic], [:broker, 1]], results.ok.keys
+  def test_a_broker_that_does_not_exist_is_an_error_of_its_own_at_once
+    topic = new_topic
+    assert_took(5, seconds_of { @results = @admin.configs(topics: [topic], brokers: [77, 1], timeout: 60) })
+    assert_equal({ [:broker, 77] => :broker_not_available }, @results.errors.transform_values(&:code))
+    assert_equal [[:topic, topic], [:broker, 1]], @results.ok.keys
+    assert_equal :broker_not_available, assert_raises(Penstock::AdminError) { @admin.broker_config(77, timeout: 60) }.code
+    return unless librdkafka?("2.2.0")
+
+    altered = @admin.alter_configs({ brokers: { 77 => { "log.cleaner.threads" => 1 } } }, timeout: 60)
+    assert_equal [:broker_not_available], altered.errors.values.map(&:code)
   end
 
   def test_settings_of_a_group

@@ -47,6 +47,17 @@ class AdminPlanTest < PenstockTest
     eventually { @admin.plan(declared).empty? } # as above
   end
 
+  # Brokers write these values in another form.
+  def test_values_in_any_form_are_applied_once
+    declared = catalog do |declare|
+      declare.topic @one, config: { "min.cleanable.dirty.ratio": 1, "cleanup.policy": "compact, delete", "preallocate" => "FALSE",
+                                    "flush.ms" => "0070" }
+    end
+    @admin.apply(declared).raise!
+    eventually { @admin.topic_config(@one)["min.cleanable.dirty.ratio"].source == :topic }
+    assert_equal "nothing to change", @admin.plan(declared).to_s
+  end
+
   def test_leaves_alone_what_is_not_declared_unless_the_declaration_is_exact
     @admin.create_topic(@one, partitions: 1, config: { "retention.ms" => 1_000 })
     assert_predicate @admin.plan(catalog { |declare| declare.topic @one }), :empty?

@@ -48,8 +48,8 @@ class AdminTestCase < PenstockTest
   end
 
   # @return [String] the address of a port that accepts connections, and closes each without an answer
-  def port_that_hangs_up
-    server = TCPServer.new("127.0.0.1", 0)
+  def port_that_hangs_up(port = 0)
+    server = TCPServer.new("127.0.0.1", port)
     @servers << server
     Thread.new do
       loop { server.accept.tap { |socket| socket.readpartial(100) }.close }

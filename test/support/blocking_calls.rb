@@ -218,7 +218,9 @@ module BlockingCalls
 
     # A connected client, so that a trap may use it.
     def stuck_admin(_, **kafka)
-      made = Penstock::Admin.new("bootstrap.servers": unanswering, log_level: 0, **kafka)
+      made = Penstock::Admin.new("bootstrap.servers": unanswering, log_level: 0, **kafka) do |config|
+        config.unreachable_timeout = 0
+      end
       (@stuck_admins ||= []) << made
       [-> { made.topics(timeout: 0.01) }, -> { made.group_offsets({ "test" => nil }, timeout: 0.01) },
        -> { made.offsets({ "test" => { 0 => :end } }, timeout: 0.01) }].each do |connect| # it has a client for each of them

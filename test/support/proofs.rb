@@ -14,7 +14,7 @@ class Proofs
   TASKS = %w[
     short_proofs mutations fuzz msgpack_engine asan tsan ubsan valgrind message_pack_storm message_pack_rounds
     message_pack_differential ractors fork_and_exit overload allocations gc gvl ffi hostile_broker
-    admin_loops consumer_storm consumer_threads consumer_closing consumer_backlog exactly_once_storm
+    admin_loops admin_scale consumer_storm consumer_threads consumer_closing consumer_backlog exactly_once_storm
   ].freeze
 
   # The short forms, without "test/proofs/" and "_test.rb".
@@ -26,7 +26,7 @@ class Proofs
   CALLS = %w[allocations gvl hostile_broker].freeze
   CONSUMER = %w[consumer_* app_storm exactly_once_storm].freeze
   PRODUCER = %w[broker_failures overload fiber_soak ractors fork_and_exit exactly_once_storm ffi*].freeze
-  ADMIN = %w[admin_loops admin_brokers].freeze
+  ADMIN = %w[admin_loops admin_scale admin_brokers].freeze
   CODEC = %w[message_pack* msgpack_engine fuzz].freeze
 
   # Which proofs a path concerns. All rows that match count. Code of the library without a row concerns all proofs.

@@ -9,6 +9,7 @@
  */
 #include "ruby/penstock.h"
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 struct admin_client {
@@ -85,6 +86,8 @@ static struct ps_admin *renew(struct admin_client *object, struct ps_admin *form
                     *fresh = ps_admin_new(rd_kafka_conf_dup(former->client.conf), former->client.name, poller, &former->settings);
     if (!fresh) rb_memerror();
     ps_client_set_brokers(&fresh->client, former->client.brokers);
+    /* M:replaced_client_stays_accepted */
+    if (atomic_load(&former->client.rejection.worked)) atomic_store(&fresh->client.rejection.worked, true);
     bool closed = object->closed || (inherited && !atomic_load(&former->retired) && atomic_load(&former->client.state) >= PS_CLOSING);
     if (closed) atomic_store(&fresh->client.state, PS_CLOSED);
     if (atomic_compare_exchange_strong(&object->admin, &replaced, fresh)) {
@@ -115,7 +118,7 @@ static struct ps_admin *client_open(VALUE self)
 /* ---- configuring, state, closing ---- */
 
 static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, VALUE logger, VALUE close_timeout,
-                               VALUE rejection_timeout, VALUE token_refresher, VALUE consumer)
+                               VALUE rejection_timeout, VALUE unreachable_timeout, VALUE token_refresher, VALUE consumer)
 {
     struct admin_client *object = penstock_data(self, &client_type);
     if (atomic_load(&object->admin)) rb_raise(rb_eTypeError, "already initialized");
@@ -130,6 +133,7 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
         },
         .max_time_us = 100000,
         .sweep_us = 1000000,
+        .unreachable_us = NUM2LL(unreachable_timeout) * 1000,
         .consumer = RTEST(consumer),
     };
     RB_OBJ_WRITE(self, &object->poller, poller);
@@ -209,8 +213,19 @@ static VALUE error_of(const struct ps_admin *admin, rd_kafka_resp_err_t err, con
     context.retriable = timed_out && repeatable;
     char quoted[1024] = "";
     if (text) ps_client_quote((struct ps_client *)&admin->client, quoted, sizeof(quoted), text);
-    return penstock_error_new(timed_out ? penstock_admin_timeout_error : penstock_admin_error, &context,
-                              *quoted ? penstock_text(quoted) : Qnil);
+    VALUE error_class = timed_out ? penstock_admin_timeout_error : penstock_admin_error;
+    if (err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) {
+        context.retriable = repeatable;
+        error_class = penstock_admin_unreachable_error;
+    }
+    return penstock_error_new(error_class, &context, *quoted ? penstock_text(quoted) : Qnil);
+}
+
+static VALUE unreachable_error(const struct ps_admin *admin, VALUE group, bool repeatable)
+{
+    char text[64];
+    snprintf(text, sizeof(text), "no broker could be reached for %d ms", (int)(admin->settings.unreachable_us / 1000));
+    return error_of(admin, RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN, text, group, NULL, -1, repeatable);
 }
 
 VALUE penstock_admin_error_of(const struct ps_admin *admin, rd_kafka_resp_err_t err, const char *text, const char *topic,
@@ -545,6 +560,7 @@ static VALUE await_answer(const struct asking *asking, size_t index)
                         !asking->request->changes);
     }
     int end = atomic_load(&call->end);
+    if (end == PS_ADMIN_UNREACHABLE) return unreachable_error(admin, group, !asking->request->changes);
     if (end == PS_ADMIN_REJECTED) {
         penstock_raise_if_rejected(&admin->client, Qnil);
         return error_of(admin, RD_KAFKA_RESP_ERR__TIMED_OUT, "the brokers rejected the client until now", group, NULL, -1,
@@ -706,6 +722,7 @@ static VALUE question_body(VALUE arg)
     bool settled = penstock_wait(&asking->calls[0]->completion, asking->deadline_us);
     int end = settled ? atomic_load(&asking->calls[0]->end) : PS_ADMIN_WAITS;
     if (end == PS_ADMIN_CLOSED) penstock_raise_closed(&admin->client);
+    if (end == PS_ADMIN_UNREACHABLE) rb_exc_raise(unreachable_error(admin, Qnil, true));
     rd_kafka_resp_err_t err = end == PS_ADMIN_ANSWERED ? asking->job->err : RD_KAFKA_RESP_ERR__TIMED_OUT;
     if (!err) return asked->read(asking->job, asked->arg);
     penstock_raise_if_rejected(&admin->client, Qnil);
@@ -744,7 +761,7 @@ void penstock_admin_init(void)
 {
     VALUE client_class = rb_const_get(penstock_native, rb_intern("AdminClient"));
     rb_define_alloc_func(client_class, client_allocate);
-    rb_define_method(client_class, "initialize", client_initialize, 8);
+    rb_define_method(client_class, "initialize", client_initialize, 9);
     rb_define_method(client_class, "state", client_state, 0);
     rb_define_method(client_class, "set_credentials", client_set_credentials, 2);
     rb_define_method(client_class, "close", client_close, 1);

@@ -12,7 +12,8 @@ VALUE penstock_usage_error, penstock_cluster_error, penstock_config_error, penst
     penstock_message_timed_out_error, penstock_timeout_error, penstock_transaction_error, penstock_committed_error,
     penstock_fatal_error;
 static VALUE tls_error, authentication_error, security_protocol_error, unreachable_error, fenced_error, overran_error;
-VALUE penstock_admin_error, penstock_admin_timeout_error, penstock_admin_closed_error, penstock_unsupported_error;
+VALUE penstock_admin_error, penstock_admin_timeout_error, penstock_admin_unreachable_error, penstock_admin_closed_error;
+VALUE penstock_unsupported_error;
 VALUE penstock_consumer_closed_error, penstock_consume_error, penstock_commit_error, penstock_consume_timeout_error;
 VALUE penstock_not_shareable_error;
 VALUE penstock_listener_deadlock_error;
@@ -223,6 +224,7 @@ void penstock_error_init(void)
         { &overran_error, "TransactionTimedOutError" },
         { &penstock_admin_error, "AdminError" },
         { &penstock_admin_timeout_error, "AdminTimeoutError" },
+        { &penstock_admin_unreachable_error, "AdminUnreachableError" },
         { &penstock_admin_closed_error, "AdminClosedError" },
         { &penstock_unsupported_error, "UnsupportedError" },
         { &penstock_consumer_closed_error, "ConsumerClosedError" },

@@ -30,7 +30,8 @@ extern VALUE penstock_usage_error, penstock_cluster_error, penstock_config_error
     penstock_forked_error, penstock_queue_full_error, penstock_produce_error, penstock_delivery_error,
     penstock_message_timed_out_error, penstock_timeout_error, penstock_transaction_error, penstock_committed_error,
     penstock_fatal_error;
-extern VALUE penstock_admin_error, penstock_admin_timeout_error, penstock_admin_closed_error, penstock_unsupported_error;
+extern VALUE penstock_admin_error, penstock_admin_timeout_error, penstock_admin_unreachable_error, penstock_admin_closed_error;
+extern VALUE penstock_unsupported_error;
 extern VALUE penstock_consumer_closed_error, penstock_consume_error, penstock_commit_error, penstock_consume_timeout_error;
 extern VALUE penstock_not_shareable_error;
 extern VALUE penstock_listener_deadlock_error;

@@ -51,6 +51,11 @@ module Penstock
     # ({BrokerRejectedError}).
     # @return [Integer, nil]
     setting :rejection_timeout, milliseconds(0.., none: "calls wait until their own timeouts"), default: 10_000
+    # How long a call waits while no broker can be reached: all of them are down, or refuse connections. Then it raises
+    # {AdminUnreachableError}. A broker that accepts connections and does not answer counts as reachable: the call waits for its
+    # own timeout.
+    # @return [Integer]
+    setting :unreachable_timeout, milliseconds(100.., zero: "calls wait until their own timeouts"), default: 1_000
 
     def initialize
       super

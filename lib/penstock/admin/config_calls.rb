@@ -10,13 +10,14 @@ module Penstock
       #     settings[:topic, "events"]["retention.ms"].value
       #     settings[:broker, 1].values.reject(&:default?)
       #
-      # Blocks: this thread or fiber, without the GVL; interruptible at once. It is one request for all topics and groups, and
-      # then one for each broker, to that broker.
+      # Blocks: this thread or fiber, without the GVL; interruptible at once. It is one request for all topics and groups, then
+      # one for the brokers that there are, and then one to each broker.
       #
       # Requires the right to describe the configs of the topics and groups; for brokers, of the cluster.
       #
       # @param topics [Array<String>] names
-      # @param brokers [Array<Integer>] ids. A broker that does not exist is an {AdminTimeoutError}
+      # @param brokers [Array<Integer>] ids. A broker that does not exist, or is down, is an error with the code
+      #   :broker_not_available
       # @param groups [Array<String>] names. Requires librdkafka 2.10.0
       # @param timeout [Numeric, nil] seconds, at most 3600; nil: `config.timeout`
       # @return [Results] for each `[:topic, name]`, `[:broker, id]` and `[:group, name]` a Hash from the names of the settings to
@@ -55,7 +56,7 @@ module Penstock
       # @param id [Integer]
       # @param timeout [Numeric, nil] seconds, at most 3600; nil: `config.timeout`
       # @return [Hash{String => ConfigEntry}] frozen
-      # @raise [AdminError] for example an {AdminTimeoutError} when there is no such broker
+      # @raise [AdminError] for example with the code :broker_not_available
       # @overload broker_config(id, timeout: nil)
       def broker_config(id, *more, timeout: nil, **wrong)
         Keywords.check("broker_config(1)", %i[timeout], more, wrong)
@@ -97,8 +98,8 @@ module Penstock
       # If a change has a secret value (a {Secret}, or a setting for passwords, keys and the like), the error of its topic, broker
       # or group does not contain the brokers' text, which may quote the value.
       #
-      # Blocks: this thread or fiber, without the GVL; interruptible at once. It is one request for all topics and groups, and
-      # then one for each broker, to that broker.
+      # Blocks: this thread or fiber, without the GVL; interruptible at once. It is one request for all topics and groups, then
+      # one for the brokers that there are, and then one to each broker.
       #
       # Requires the right to alter the configs of the topics and groups; for brokers, of the cluster. Before librdkafka 2.2.0, to
       # describe them too.
@@ -138,7 +139,7 @@ module Penstock
 
       # @return [Hash{Array => Array<ConfigEntry>, Error}]
       def read_configs(resources, deadline)
-        answers = in_requests(resources) do |rows, brokers|
+        answers = in_requests(resources, deadline) do |rows, brokers|
           sent = options(deadline)
           brokers ? @client.describe_broker_configs(rows, sent) : @client.describe_configs(rows, sent)
         end
@@ -149,7 +150,7 @@ module Penstock
       def write_configs(changes, deadline, validate_only:)
         return merge_configs(changes, deadline, validate_only:) unless @client.respond_to?(:incremental_alter_configs)
 
-        answers = in_requests(changes.keys) do |rows, brokers, resources|
+        answers = in_requests(changes.keys, deadline) do |rows, brokers, resources|
           rows = with_changes(rows, changes, resources)
           sent = options(deadline, validate_only:)
           brokers ? @client.incremental_alter_broker_configs(rows, sent) : @client.incremental_alter_configs(rows, sent)
@@ -165,7 +166,7 @@ module Penstock
           [resource, merge_impossible(e.message, resource)]
         end
         possible = merged.reject { |_, settings| settings.is_a?(Error) }
-        answers = in_requests(possible.keys) do |rows, _, resources|
+        answers = in_requests(possible.keys, deadline) do |rows, _, resources|
           @client.replace_configs(with_changes(rows, possible, resources), options(deadline, validate_only:))
         end
         merged.to_h { |resource, error| [resource, answers.key?(resource) ? answers[resource].first : error] }
@@ -184,15 +185,35 @@ module Penstock
       # @yieldparam brokers [Boolean] whether they are brokers, each with a request and an answer of its own
       # @yieldparam resources [Array] in the same order
       # @return [Hash{Array => Array}] for each resource a row of its answer, which begins with an error or nil
-      def in_requests(resources)
+      def in_requests(resources, deadline)
         brokers, others = resources.partition { |type,| type == :broker }
         found = {}
         found.update(others.zip(only(yield(ConfigChanges.rows(others), false, others))).to_h) if others.any?
+        absent = absent_brokers(brokers, deadline)
+        brokers -= absent.keys
         if brokers.any?
           answers = yield(ConfigChanges.rows(brokers), true, brokers)
           found.update(brokers.zip(answers.map { |answer| answer.is_a?(Error) ? [answer] : answer.first }).to_h)
         end
-        resources.to_h { |resource| [resource, found[resource] || [unanswered]] }
+        resources.to_h { |resource| [resource, absent[resource] || found[resource] || [unanswered]] }
+      end
+
+      # librdkafka would wait for them until the timeout.
+      # @param brokers [Array<Array(:broker, Integer)>]
+      # @return [Hash{Array => Array(Error)}] of those that do not exist
+      def absent_brokers(brokers, deadline)
+        return {} if brokers.empty?
+
+        *, rows = @client.cluster_of_metadata(options(deadline))
+        present = rows.map(&:first)
+        brokers.reject { |_, number| present.include?(number) }.to_h { |broker| [broker, [absent_broker(broker.last)]] }
+      rescue AdminError => e
+        brokers.to_h { |broker| [broker, [e]] }
+      end
+
+      def absent_broker(number)
+        ErrorFactory.build(AdminError, "the cluster has no broker #{number}, or it is down",
+                           code: :broker_not_available, number: 8, name: "BROKER_NOT_AVAILABLE", admin_id: id)
       end
 
       def entry_of(name, value, source, read_only, sensitive, synonyms)

@@ -29,6 +29,22 @@ module Penstock
       KEYS = %i[partitions replication_factor config exact].freeze
       private_constant :KEYS
 
+      # Reads declarations from a YAML file: a Hash of names to what {#topic} accepts.
+      #
+      #     orders:
+      #       partitions: 12
+      #       config:
+      #         retention.ms: 604800000
+      #     refunds: # with the brokers' defaults
+      #
+      # Blocks: this thread, while it reads the file.
+      #
+      # @param path [String, Pathname]
+      # @return [TopicCatalog]
+      # @raise [ArgumentError] when the file is no such YAML, declares a topic or a setting twice, or declares none
+      # @raise [SystemCallError] when it cannot be read
+      def self.load_file(path) = new { |declare| TopicFile.new(path).each { |name, spec| declare.topic(name, **spec) } }
+
       # @yieldparam declare [TopicCatalog] not frozen yet
       # @raise [ArgumentError] when a declaration is invalid
       def initialize

@@ -30,7 +30,8 @@ module Penstock
           when :add_partitions then "#{topic}: from #{from} to #{to} partitions"
           when :set then "#{topic}: set #{setting} to #{to}#{" (is #{from})" if from}"
           when :unset then "#{topic}: unset #{setting} (is #{from})"
-          when :fewer_partitions then "#{topic}: has #{from} partitions, declared: #{to}; Kafka cannot remove partitions"
+          when :fewer_partitions then "#{topic}: has #{Text.count(from,
+                                                                  "partition")}, declared: #{to}; Kafka cannot remove partitions"
           else "#{topic}: has the replication factor #{from}, declared: #{to}; librdkafka cannot change it"
           end
         end
@@ -85,8 +86,8 @@ module Penstock
 
         # @return [String, nil]
         def in_words
-          numbers = { "partitions" => @declaration.partitions, "replicas" => @declaration.replication_factor }.compact
-          words = numbers.map { |unit, number| "#{number} #{unit}" }
+          numbers = { "partition" => @declaration.partitions, "replica" => @declaration.replication_factor }.compact
+          words = numbers.map { |unit, number| Text.count(number, unit) }
           settings = @declaration.config.compact.map { |setting, value| "#{setting} #{value}" }
           [*words, *settings].join(", ").then { |text| text.empty? ? nil : text }
         end
@@ -114,7 +115,22 @@ module Penstock
             own = entry&.source == :topic
             next (change(:unset, setting:, from: entry.value) if own) if to.nil?
 
-            change(:set, setting:, from: entry&.value, to:) unless entry && entry.value == to
+            change(:set, setting:, from: entry&.value, to:) unless entry && same?(entry.value, to)
+          end
+        end
+
+        # Brokers return values as they write them: "1.0" for "1", "compact,delete" for "compact, delete".
+        NUMBER = /\A[+-]?\d{1,30}(?:\.\d{1,30})?(?:[eE][+-]?\d{1,3})?\z/
+        private_constant :NUMBER
+
+        def same?(one, other) = one == other || (!one.nil? && parts(one) == parts(other))
+
+        def parts(text)
+          text.split(",").map do |part|
+            word = part.strip
+            next Rational(word) if word.match?(NUMBER)
+
+            %w[true false].include?(word.downcase) ? word.downcase : word
           end
         end
 

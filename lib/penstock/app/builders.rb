@@ -50,6 +50,7 @@ module Penstock
         @monitor = Monitor.new
         @groups = []
         @hooks = []
+        @topics = nil
       end
 
       # Adds a group.
@@ -67,6 +68,23 @@ module Penstock
         builder = GroupBuilder.new(id.to_s)
         yield builder
         @groups << [builder, connections, hash("kafka of the group #{id}", kafka)]
+        nil
+      end
+
+      # Declares the topics that the application needs. The application itself neither checks nor makes them: `penstock topics
+      # apply` does, for example in a deployment, and {App#topics} is for {Admin#apply}.
+      #
+      #     app.topics do |declare|
+      #       declare.topic "orders", partitions: 12, config: { "retention.ms" => 604_800_000 }
+      #     end
+      #
+      # @yieldparam declare [Admin::TopicCatalog]
+      # @return [nil]
+      # @raise [ConfigurationInvalidError, ArgumentError]
+      def topics(&declarations)
+        invalid("app.topics requires a block that declares topics") unless declarations
+        invalid("app.topics is there twice") if @topics
+        @topics = Admin::TopicCatalog.new(&declarations)
         nil
       end
 
@@ -94,7 +112,8 @@ module Penstock
 
       def values
         { kafka: @kafka, producer_kafka: @producer_kafka, threads:, commit_interval:, drain_timeout:, shutdown_timeout:, memory:,
-          logger:, monitor:, producer:, stall_after:, probe: @target, hooks: @hooks.freeze }
+          logger:, monitor:, producer:, stall_after:, probe: @target, hooks: @hooks.freeze,
+          topics: @topics || Admin::TopicCatalog.new }
       end
 
       def check

@@ -5,7 +5,8 @@ module Penstock
     # All settings of an application, checked and complete. Frozen.
     # @api private
     Settings = Struct.new(:kafka, :producer_kafka, :groups, :threads, :commit_interval, :drain_timeout, :shutdown_timeout,
-                          :memory, :logger, :monitor, :producer, :hooks, :stall_after, :probe, keyword_init: true) do
+                          :memory, :logger, :monitor, :producer, :hooks, :stall_after, :probe, :topics,
+                          keyword_init: true) do
       include ShortInspect
 
       # @return [Integer] how much messages may take that are polled and not processed

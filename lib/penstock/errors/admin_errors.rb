@@ -8,4 +8,10 @@ module Penstock
   class AdminTimeoutError < AdminError
     include TimeoutError
   end
+
+  # No broker could be reached for `config.unreachable_timeout` of an {Admin} client. A change may still take effect, if the
+  # connection was lost after it was sent.
+  class AdminUnreachableError < AdminError
+    include ConnectionError
+  end
 end

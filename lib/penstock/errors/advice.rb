@@ -87,6 +87,7 @@ module Penstock
       topic_exception: "Use letters, digits, \".\", \"_\" and \"-\", at most 249 characters.",
       group_id_not_found: "Check the id of the group.",
       offset_out_of_range: "Use an offset from the partition's first one to its end.",
+      broker_not_available: "Check the id of the broker, and that it is up.",
       resource_not_found: "Check the name."
     }.freeze
 

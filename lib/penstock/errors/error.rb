@@ -95,7 +95,8 @@ module Penstock
   module TimeoutError; end
 
   # The client has no usable connection: brokers reject it ({BrokerRejectedError}), or none can be reached
-  # ({BrokersUnreachableError}). Messages fail with these errors, so they are {ProduceError}s. A consumer raises
-  # {BrokerRejectedError} too; a `rescue` of this module catches it on both sides.
+  # ({BrokersUnreachableError}). Messages fail with these errors, so they are {ProduceError}s. A consumer and an admin client
+  # raise {BrokerRejectedError} too; an admin client that reaches no broker raises {AdminUnreachableError}. A `rescue` of this
+  # module catches all of them.
   module ConnectionError; end
 end

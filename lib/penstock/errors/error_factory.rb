@@ -167,7 +167,7 @@ module Penstock
 
       # Of those that have no code, the text says what is changed.
       def after_admin_call(code, retriable)
-        AFTER_TIMEOUT if %i[timed_out transport request_timed_out].include?(code) && !retriable
+        AFTER_TIMEOUT if %i[timed_out transport request_timed_out all_brokers_down].include?(code) && !retriable
       end
 
       def after_transaction_call(fatal, retriable, abortable)

@@ -50,3 +50,15 @@ Mutation.area("admin", test: "test/admin/hostile_test.rb") do
           sub: { "err == RD_KAFKA_RESP_ERR_NOT_COORDINATOR" => "false" },
           only: "test_a_call_finds_the_new_coordinator_when_the_former_one_rejects_offset_commit"
 end
+
+Mutation.area("admin", test: "test/admin/unreachable_test.rb") do
+  without :unreachable_ends_calls, "calls end while no broker can be reached",
+          sub: { "away ? before : 0" => "0" }, only: "test_a_request_ends_soon_while_all_brokers_refuse_connections"
+  without :slow_broker_not_away, "a broker that accepts connections is reachable",
+          sub: { "atomic_load(&connections->expecting) == 0" => "true" },
+          only: "test_a_silent_broker_stays_reachable_while_connections_to_it_are_made_again"
+  without :unreachable_client_replaced, "a client that found no broker is replaced",
+          only: "test_a_call_after_one_that_found_no_broker_connects_at_once"
+  without :replaced_client_stays_accepted, "a client that a broker has served stays accepted when it is replaced",
+          only: "test_a_port_that_hangs_up_since_the_client_was_replaced_does_not_reject_it"
+end

@@ -32,6 +32,10 @@ static void handle_error(struct ps_admin *admin, rd_kafka_event_t *event)
     ps_client_quote(&admin->client, text, sizeof(text), rd_kafka_event_error_string(event));
     ps_client_note_error(&admin->client, err, text);
     ps_client_log_error(&admin->client, rd_kafka_event_error_is_fatal(event) ? 2 : 4, err, text);
+    if (err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) {
+        ps_connections_all_down(&admin->client.connections);
+        admin->watches = admin->settings.unreachable_us > 0;
+    }
     ps_rejection_error(&admin->client.rejection, admin->client.rk, err, text);
 }
 
@@ -52,17 +56,33 @@ static void admin_handle(struct ps_polled *polled, rd_kafka_event_t *event)
 
 static bool admin_work_due(const struct ps_polled *polled, int64_t now)
 {
-    return ps_rejection_due(&admin_of(polled)->client.rejection, now);
+    const struct ps_admin *admin = admin_of(polled);
+    return admin->watches || ps_rejection_due(&admin->client.rejection, now);
+}
+
+/*
+ * Ends calls while no broker can be reached. A broker that comes back within unreachable_us, or that is merely slow, ends none.
+ * The requests stay in librdkafka, which would send them when a broker comes back, so the client becomes stale.
+ */
+static void end_unreachable(struct ps_admin *admin, int64_t now)
+{
+    enum { LOOK_EVERY_US = 100000 };
+    int64_t since = ps_connections_away_since(&admin->client.connections), before = now - admin->settings.unreachable_us;
+    bool away = since && since <= before;
+    bool wait = ps_admin_calls_end(admin, PS_ADMIN_UNREACHABLE, away ? before : 0); /* M:unreachable_ends_calls */
+    admin->watches = atomic_load(&admin->client.connections.down);
+    ps_poller_sweep_every(&admin->polled, admin->watches && wait ? LOOK_EVERY_US : admin->settings.sweep_us);
 }
 
 static void admin_work(struct ps_polled *polled, int64_t now)
 {
     struct ps_admin *admin = admin_of(polled);
     struct ps_rejection *rejection = &admin->client.rejection;
+    if (admin->watches) end_unreachable(admin, now);
     if (!ps_rejection_due(rejection, now) || !ps_client_enter(&admin->client)) return;
     bool rejected = ps_rejection_give_up(rejection, admin->client.rk);
     ps_client_exit(&admin->client);
-    if (rejected) ps_admin_calls_end(admin, PS_ADMIN_REJECTED); /* M:rejection_ends_calls */
+    if (rejected) ps_admin_calls_end(admin, PS_ADMIN_REJECTED, PS_FOREVER); /* M:rejection_ends_calls */
 }
 
 static const struct ps_polled_kind admin_polled_kind = {
@@ -160,7 +180,7 @@ static uint64_t admin_pending(const struct ps_client *client)
 static void admin_close(struct ps_client *client)
 {
     struct ps_admin *admin = (struct ps_admin *)client;
-    ps_admin_calls_end(admin, PS_ADMIN_CLOSED); /* M:close_ends_calls */
+    ps_admin_calls_end(admin, PS_ADMIN_CLOSED, PS_FOREVER); /* M:close_ends_calls */
     ps_tokens_shut(&client->tokens);
     ps_client_await_calls(client);
     ps_client_await_long_calls(client);
@@ -185,8 +205,16 @@ static const struct ps_client_kind admin_kind = {
     .dispose = admin_dispose,
 };
 
+/* A consumer of an older librdkafka has no watched connections, see client.c. Watching twice does nothing. */
+static bool admin_consumer_intercept(struct ps_client *client, rd_kafka_conf_t *conf)
+{
+    ps_connections_watch(&client->connections, conf);
+    return true;
+}
+
 static const struct ps_client_kind admin_consumer_kind = {
     .type = RD_KAFKA_CONSUMER,
+    .intercept = admin_consumer_intercept,
     .begin = admin_begin,
     .pending = admin_pending,
     .close = admin_close,

@@ -13,6 +13,7 @@
 struct ps_admin_settings {
     struct ps_client_settings client;
     int64_t max_time_us, sweep_us; /* see ps_polled */
+    int64_t unreachable_us;        /* how long a call waits while librdkafka cannot connect to any broker; 0: until its timeout */
     bool consumer;                 /* a client with a consumer's settings, such as a group of its own */
 };
 
@@ -21,6 +22,7 @@ struct ps_admin {
     struct ps_polled polled;
     struct ps_admin_settings settings;
     struct ps_admin_call *calls; /* under client.lock: those whose answer has not come, or was not taken */
+    bool watches;                /* of the poller's thread: librdkafka has reported that all brokers are down */
     bool shut;                   /* under client.lock: the closing thread has ended all calls, and no call begins any more */
     unsigned users;              /* under client.lock: between ps_admin_use and ps_admin_release */
     bool stale;                  /* under client.lock: librdkafka keeps a request to a coordinator that nobody waits for, or a
@@ -58,6 +60,7 @@ enum ps_admin_end { /* why a call no longer waits */
     PS_ADMIN_ANSWERED,
     PS_ADMIN_CLOSED,
     PS_ADMIN_REJECTED, /* brokers reject the client; rejection.c has the reason */
+    PS_ADMIN_UNREACHABLE, /* no broker can be reached */
 };
 
 /*
@@ -72,6 +75,7 @@ struct ps_admin_call {
     pthread_mutex_t lock;
     _Atomic uint32_t refs;
     _Atomic int end;                   /* enum ps_admin_end; written under client.lock */
+    int64_t begun_us;
     bool left;                         /* under client.lock: the caller has stopped waiting, and takes no answer */
     bool coordinated;                  /* the request goes to a group's coordinator; set before it is given to librdkafka */
     rd_kafka_event_t *answer;          /* under client.lock: not taken yet */
@@ -90,8 +94,9 @@ const char *ps_admin_answer_text(rd_kafka_event_t *answer);
 void ps_admin_answer_destroy(rd_kafka_event_t *answer);
 void ps_admin_call_finish(struct ps_admin *admin, struct ps_admin_call *call); /* a job's thread: the job is done */
 void ps_admin_call_leave(struct ps_admin *admin, struct ps_admin_call *call); /* releases the caller's reference; never blocks */
-/* Ends the waits of all callers, without answers. PS_ADMIN_CLOSED: of later ones, too. */
-void ps_admin_calls_end(struct ps_admin *admin, enum ps_admin_end end);
+/* Ends the waits of all callers that have begun until then, without answers. PS_ADMIN_CLOSED: of later ones, too. Whether other
+ * callers still wait. */
+bool ps_admin_calls_end(struct ps_admin *admin, enum ps_admin_end end, int64_t begun_us);
 /* Closing thread, when no call is entered: destroys the answers that nobody took. */
 void ps_admin_calls_discard(struct ps_admin *admin);
 void ps_admin_calls_forget(struct ps_admin *admin); /* closing thread, after rd_kafka_destroy */

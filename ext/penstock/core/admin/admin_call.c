@@ -66,6 +66,7 @@ struct ps_admin_call *ps_admin_call_begin(struct ps_admin *admin)
     pthread_mutex_init(&call->lock, NULL);
     ps_completion_init(&call->completion, &call->lock, 1);
     atomic_init(&call->refs, 2);
+    call->begun_us = ps_now_us();
     pthread_mutex_lock(&admin->client.lock);
     bool shut = admin->shut; /* M:no_call_after_close */
     if (!shut) list_add(admin, call);
@@ -147,13 +148,19 @@ void ps_admin_call_leave(struct ps_admin *admin, struct ps_admin_call *call)
     call_unref(call);
 }
 
-void ps_admin_calls_end(struct ps_admin *admin, enum ps_admin_end end)
+bool ps_admin_calls_end(struct ps_admin *admin, enum ps_admin_end end, int64_t begun_us)
 {
     struct ps_admin_call *ended = NULL;
+    bool others = false;
     pthread_mutex_lock(&admin->client.lock);
     if (end == PS_ADMIN_CLOSED) admin->shut = true; /* a call that has entered, and is not in the list yet, begins after this */
     for (struct ps_admin_call *call = admin->calls; call; call = call->next) {
         if (atomic_load(&call->end) != PS_ADMIN_WAITS) continue;
+        if (call->begun_us > begun_us) {
+            others = true;
+            continue;
+        }
+        if (end == PS_ADMIN_UNREACHABLE) admin->stale = true; /* M:unreachable_client_replaced */
         atomic_store(&call->end, end);
         atomic_fetch_add(&call->refs, 1);
         call->ended_next = ended;
@@ -166,6 +173,7 @@ void ps_admin_calls_end(struct ps_admin *admin, enum ps_admin_end end)
         ps_completion_settle(&call->completion, 1);
         call_unref(call);
     }
+    return others;
 }
 
 void ps_admin_calls_discard(struct ps_admin *admin)

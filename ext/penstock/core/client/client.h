@@ -16,6 +16,9 @@ struct ps_connections { /* in the ps_client; written by librdkafka's broker thre
     _Atomic uint32_t outages;     /* how often the number of working connections has fallen to 0 */
     _Atomic int64_t tried_us;     /* the first attempt to connect since no connection works; 0: none */
     _Atomic int64_t handshake_us; /* since when a broker has not answered the TLS handshake; 0: no handshake is in progress */
+    _Atomic int64_t refused_us;   /* the first attempt that made no connection, since one was made; 0: none */
+    _Atomic uint32_t expecting;   /* connections that are made, and do not work yet */
+    _Atomic bool down;            /* librdkafka has reported that all brokers are down, and none has worked since */
     _Atomic uint32_t rejecting;   /* brokers that accepted a connection, and ended it before they answered a request */
 };
 
@@ -193,6 +196,9 @@ void ps_client_abandon(struct ps_client *client); /* called by dfree: never bloc
 void ps_connections_watch(struct ps_connections *connections, rd_kafka_conf_t *conf); /* before rd_kafka_new */
 void ps_connections_forget(struct ps_connections *connections); /* after rd_kafka_destroy, when another rd_kafka_t may follow */
 bool ps_connections_none_for(const struct ps_connections *connections, int64_t time_us);
+void ps_connections_all_down(struct ps_connections *connections); /* librdkafka reports that all brokers are down */
+/* Since when librdkafka cannot connect to any broker; 0: it can, or may be about to, or has not tried all. */
+int64_t ps_connections_away_since(const struct ps_connections *connections);
 bool ps_connections_rejected(const struct ps_connections *connections); /* recently, by a broker; false also if not watched */
 bool ps_connections_handshake_for(const struct ps_connections *connections, int64_t time_us);
 
@@ -306,6 +312,7 @@ bool ps_poller_borrow_or_retry(struct ps_polled *polled);
 /* For one time slice; ends early with the wait of `waiter` (may be NULL), or at the deadline. */
 void ps_poller_serve(struct ps_polled *polled, const struct ps_waiter *waiter, int64_t deadline_us);
 void ps_poller_hand_back(struct ps_polled *polled);
+void ps_poller_sweep_every(struct ps_polled *polled, int64_t sweep_us); /* the poller's thread, which serves the client */
 void ps_poller_stats(struct ps_poller *poller, struct ps_poller_stats *stats);
 
 /* ---- watch.c: a waiting thread that serves its own client ------------------------------------------ */

@@ -11,6 +11,9 @@
  * The time without a connection starts at the first attempt after the last working connection was lost. So it does not run
  * while librdkafka does not try to connect, after a broker has closed idle connections.
  *
+ * A broker that is frozen or slow is another matter than one that is away: the system accepts connections for it. Brokers are
+ * away if librdkafka has reported that all of them are down, and since then no attempt has made a connection.
+ *
  * The callbacks run on librdkafka's broker threads. Each such thread has one connection, whose state is thread-local. The
  * counters that all threads share are atomic.
  */
@@ -23,6 +26,7 @@ static _Thread_local struct {
     bool works;      /* both: it is counted in `working` */
     bool served;     /* the broker has answered more than the requests that begin a connection */
     bool made;       /* TCP's part is done */
+    bool expects;    /* the same, and it does not work yet: counted in `expecting` */
     bool handshakes; /* TLS's part is not */
     bool rejects;    /* the latest connection ended before `served`: counted in `rejecting` */
     unsigned failed; /* attempts in a row that made no connection */
@@ -30,6 +34,12 @@ static _Thread_local struct {
 
 /* A name may have several addresses, and a broker may not listen on each: localhost is ::1 and 127.0.0.1. */
 enum { ATTEMPTS = 4 };
+
+static void store_first(_Atomic int64_t *us)
+{
+    int64_t none = 0;
+    atomic_compare_exchange_strong(us, &none, ps_now_us());
+}
 
 static void set_rejects(struct ps_connections *connections, bool rejects)
 {
@@ -43,6 +53,8 @@ static void set_rejects(struct ps_connections *connections, bool rejects)
 static void connection_ended(struct ps_connections *connections)
 {
     connection.failed = connection.made ? 0 : connection.failed + 1;
+    if (connection.made) atomic_store(&connections->refused_us, 0);
+    else store_first(&connections->refused_us);
     if (connection.made && !connection.served) set_rejects(connections, true);
     else if (connection.failed >= ATTEMPTS) set_rejects(connections, false);
 }
@@ -54,6 +66,8 @@ static void set_works(struct ps_connections *connections, bool works)
     if (works) {
         atomic_fetch_add(&connections->working, 1);
         atomic_store(&connections->tried_us, 0);
+        atomic_store(&connections->refused_us, 0);
+        atomic_store(&connections->down, false);
     } else if (atomic_fetch_sub(&connections->working, 1) == 1) {
         /* Another thread may have seen no connection, and stored its attempt after a connection worked again. That value
          * would count from here on, so it is reset; the next attempt follows at once. */
@@ -62,10 +76,17 @@ static void set_works(struct ps_connections *connections, bool works)
     }
 }
 
-static void store_first(_Atomic int64_t *us)
+/* The broker may be about to answer. */
+static void set_expects(struct ps_connections *connections, bool expects)
 {
-    int64_t none = 0;
-    atomic_compare_exchange_strong(us, &none, ps_now_us());
+    if (expects == connection.expects) return;
+    connection.expects = expects;
+    if (!expects) {
+        atomic_fetch_sub(&connections->expecting, 1);
+        return;
+    }
+    atomic_fetch_add(&connections->expecting, 1);
+    atomic_store(&connections->refused_us, 0);
 }
 
 static bool is_one_of(const char *state, const char *const *states)
@@ -98,6 +119,7 @@ static rd_kafka_resp_err_t state_cb(rd_kafka_t *rk, int32_t broker_id, const cha
     if (!connection.made) connection.answered = connection.served = false;
     set_handshakes(connections, strcmp(state, "SSL_HANDSHAKE") == 0);
     set_works(connections, connection.up && connection.answered);
+    set_expects(connections, connection.made && !connection.works);
     if (begins && atomic_load(&connections->working) == 0) store_first(&connections->tried_us);
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
@@ -117,6 +139,7 @@ static rd_kafka_resp_err_t answered_cb(rd_kafka_t *rk, int socket, const char *b
     if (err || connection.served) return RD_KAFKA_RESP_ERR_NO_ERROR;
     connection.answered = true;
     set_works(arg, connection.up);
+    set_expects(arg, connection.made && !connection.works);
     if (begins_connection(api_key)) return RD_KAFKA_RESP_ERR_NO_ERROR;
     connection.served = true;
     set_rejects(arg, false);
@@ -148,8 +171,11 @@ void ps_connections_forget(struct ps_connections *connections)
 {
     atomic_store(&connections->tried_us, 0);
     atomic_store(&connections->handshake_us, 0);
+    atomic_store(&connections->refused_us, 0);
     atomic_store(&connections->working, 0);
+    atomic_store(&connections->expecting, 0);
     atomic_store(&connections->rejecting, 0);
+    atomic_store(&connections->down, false);
 }
 
 static bool time_passed(const _Atomic int64_t *since_us, int64_t time_us, int64_t now)
@@ -161,6 +187,22 @@ static bool time_passed(const _Atomic int64_t *since_us, int64_t time_us, int64_
 bool ps_connections_none_for(const struct ps_connections *connections, int64_t time_us)
 {
     return atomic_load(&connections->working) == 0 && time_passed(&connections->tried_us, time_us, ps_now_us());
+}
+
+/*
+ * librdkafka reports it before the last broker's state_cb, so that connection may still count as working. If the report is read
+ * late, when a connection works again, it counts for the next outage: then not all brokers may have been tried.
+ */
+void ps_connections_all_down(struct ps_connections *connections)
+{
+    atomic_store(&connections->down, true);
+}
+
+int64_t ps_connections_away_since(const struct ps_connections *connections)
+{
+    bool away = atomic_load(&connections->down) && atomic_load(&connections->working) == 0 &&
+                atomic_load(&connections->expecting) == 0; /* M:slow_broker_not_away */
+    return away ? atomic_load(&connections->refused_us) : 0;
 }
 
 bool ps_connections_rejected(const struct ps_connections *connections)

@@ -245,6 +245,14 @@ static void poller_sweep(struct ps_poller *poller, int64_t now)
     pthread_mutex_unlock(&poller->lock);
 }
 
+/* A longer time counts from the next sweep on, which finds the shortest time of all clients. */
+void ps_poller_sweep_every(struct ps_polled *polled, int64_t sweep_us)
+{
+    struct ps_poller *poller = polled->poller;
+    polled->sweep_us = sweep_us;
+    if (sweep_us < atomic_load(&poller->sweep_us)) atomic_store(&poller->sweep_us, sweep_us);
+}
+
 /* ---- leaving and stopping ---- */
 
 static void list_remove(struct ps_poller *poller, struct ps_polled *polled)

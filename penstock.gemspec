@@ -13,7 +13,7 @@ Gem::Specification.new do |spec|
   spec.required_ruby_version = ">= 3.1"
   spec.files = Dir["lib/**/*.rb", "ext/**/*.{c,h,rb}", "exe/*", "sig/**/*.rbs", "docs/**/*.{md,svg}", "examples/*.rb",
                    "{README,DESIGN,CHANGELOG,CONTRIBUTING,SECURITY}.md", "LICENSE"]
-  spec.extensions = ["ext/penstock/extconf.rb"]
+  spec.extensions = ["ext/penstock/extconf.rb", "ext/penstock/message_pack/extconf.rb"]
   spec.bindir = "exe"
   spec.executables = ["penstock"]
   spec.require_paths = ["lib"]

@@ -9,6 +9,7 @@
 # So the speedup depends on the version of Ruby and on the work.
 
 require "penstock"
+require "penstock/message_pack" # at once, as only the main Ractor can load it
 require "securerandom"
 
 Warning[:experimental] = false # Ruby's warning about Ractors

@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
-# These files are loaded eagerly: those of classes with methods in C, which Init_penstock looks up (such as EmbeddedCluster and
-# MessagePack), and of classes that other Ractors may use, as only the main Ractor can load a file. All others are autoloads.
+# These files are loaded eagerly: those of classes with methods in C, which Init_penstock looks up (such as EmbeddedCluster), and
+# of classes that other Ractors may use, as only the main Ractor can load a file. All others are autoloads; that of MessagePack,
+# which can be loaded without the clients, is in errors.rb.
 require_relative "penstock/base"
 require_relative "penstock/errors"
 require_relative "penstock/config"
@@ -11,11 +12,9 @@ require_relative "penstock/producer"
 require_relative "penstock/consumer"
 require_relative "penstock/admin"
 require_relative "penstock/testing/embedded_cluster"
-require_relative "penstock/message_pack/extension_value"
 require "penstock/penstock"
 require_relative "penstock/config/setting_aliases"
 require_relative "penstock/native/default_poller"
-require_relative "penstock/message_pack"
 
 # Kafka for Ruby with a native core over librdkafka.
 #

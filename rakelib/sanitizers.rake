@@ -13,7 +13,7 @@ namespace :test do
   desc "The engines of MessagePack without Ruby under both: rake test:msgpack_engine [SECONDS=20]"
   task(:msgpack_engine) { ruby "test/proofs/message_pack_engine.rb", ENV.fetch("SECONDS", "20") }
 
-  desc "Fuzzes the engines of MessagePack, and keeps what is worth it in test/corpus: rake test:fuzz [SECONDS=600]"
+  desc "Fuzzes the engines of MessagePack, and keeps what is worth it in test/message_pack/corpus: rake test:fuzz [SECONDS=600]"
   task(:fuzz) { ruby "test/proofs/message_pack_fuzz.rb", ENV.fetch("SECONDS", "600") }
 
   desc "The test files, one after the other, with the extension under AddressSanitizer: rake test:asan [FILES=test/a_test.rb,...]"

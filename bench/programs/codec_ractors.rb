@@ -4,6 +4,7 @@
 # ruby codec_ractors.rb SERVERS TOPIC DOCUMENT RACTORS|PROCESSES COUNT ROUND_TRIPS [SETTING=VALUE...].
 
 require_relative "program"
+require "penstock/message_pack" # at once, as only the main Ractor can load it
 include BenchProgram # rubocop:disable Style/MixinUsage -- a program
 
 Warning[:experimental] = false

@@ -3,17 +3,9 @@
 # Builds penstock/penstock against the system's librdkafka (2.0.2 or newer), found by pkg-config.
 #   ruby extconf.rb [--with-rdkafka-dir=PREFIX] [--enable-debug] [--enable-werror]
 
-require "mkmf"
-require "rbconfig/sizeof"
+require_relative "shared/build"
 
 OLDEST_LIBRDKAFKA = "2.0.2"
-
-# The code for times, futexes and 64-bit counters works on 64-bit systems only, and is tested only there.
-def check_word_size
-  return if RbConfig::SIZEOF.fetch("void*") >= 8
-
-  abort "Penstock needs a 64-bit Ruby; this one is 32-bit (#{RbConfig::CONFIG["arch"]})."
-end
 
 def find_librdkafka
   dir_config("rdkafka")
@@ -54,27 +46,19 @@ def detect_features
   have_func("rd_kafka_message_produce_errstr", "librdkafka/rdkafka.h")
   have_func("rd_kafka_message_leader_epoch", "librdkafka/rdkafka.h")
   have_func("rd_kafka_topic_partition_set_leader_epoch", "librdkafka/rdkafka.h")
-  have_func("rb_hash_new_capa", "ruby.h") # Ruby 3.2
   return if have_func("rd_kafka_mock_cluster_new", %w[librdkafka/rdkafka.h librdkafka/rdkafka_mock.h])
 
   abort "librdkafka's mock cluster (rdkafka_mock.h) is missing; Penstock::EmbeddedCluster needs it."
 end
 
-# The folders of the sources. make finds a file by its base name alone, so base names must be unique.
+# The folders of the sources; message_pack/ is another extension. make finds a file by its base name alone, so base names must be
+# unique.
 def add_folders
-  folders = Dir[File.join(__dir__, "**/*.c")].map { |path| File.dirname(path) }.uniq.sort
-  $VPATH.concat(folders.map { |folder| folder.sub(__dir__, "$(srcdir)") })
+  sources = Dir[File.join(__dir__, "{penstock.c,{core,ruby}/**/*.c}")].sort
+  $VPATH.concat(sources.map { |path| File.dirname(path) }.uniq.map { |folder| folder.sub(__dir__, "$(srcdir)") })
   $INCFLAGS << " -I$(srcdir) -I$(srcdir)/core"
-  $srcs = Dir[File.join(__dir__, "**/*.c")].sort.map { |path| File.basename(path) }
-  $headers = Dir[File.join(__dir__, "**/*.h")]
-end
-
-def set_flags
-  append_cflags(%w[-std=gnu11 -fvisibility=hidden -Wall -Wextra])
-  append_cflags(%w[-Wno-unused-parameter]) # Ruby's own headers have some, and methods often do not use self
-  append_cflags(%w[-Werror]) if enable_config("werror")
-  append_cflags(%w[-O0 -g3 -fno-omit-frame-pointer]) if enable_config("debug")
-  $LDFLAGS << " -pthread"
+  $srcs = sources.map { |path| File.basename(path) }
+  $headers = Dir[File.join(__dir__, "{core,ruby,shared}/**/*.h")]
 end
 
 check_word_size
@@ -83,4 +67,5 @@ check_librdkafka_version
 detect_features
 add_folders
 set_flags
+$LDFLAGS << " -pthread"
 create_makefile("penstock/penstock")

@@ -1,6 +1,5 @@
 /* The extension's entry point. lib/penstock.rb defines the module and the errors before it loads this. */
 #include "ruby/penstock.h"
-#include "message_pack/message_pack.h"
 
 VALUE penstock_module; /* M:exports_init_only */
 VALUE penstock_native;
@@ -29,7 +28,6 @@ RUBY_FUNC_EXPORTED void Init_penstock(void)
     rb_gc_register_mark_object(penstock_native);
     rb_define_singleton_method(penstock_module, "librdkafka_version", s_librdkafka_version, 0);
     rb_define_singleton_method(penstock_module, "librdkafka_compiled_version", s_librdkafka_compiled_version, 0);
-    penstock_foreign_text_init();
     penstock_error_init();
     penstock_keywords_init();
     penstock_secret_init();
@@ -51,6 +49,5 @@ RUBY_FUNC_EXPORTED void Init_penstock(void)
     penstock_event_worker_init();
     penstock_shared_thread_init();
     penstock_embedded_cluster_init();
-    penstock_message_pack_init();
     penstock_exit_init();
 }

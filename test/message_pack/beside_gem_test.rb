@@ -4,7 +4,7 @@ require_relative "../test_helper"
 
 # Both libraries loaded together, each time in a separate process, because the gem adds methods to Ruby's classes.
 class MessagePackBesideGemTest < PenstockTest
-  PROGRAM = File.expand_path("../support/message_pack_beside_gem.rb", __dir__)
+  PROGRAM = File.expand_path("support/beside_gem.rb", __dir__)
   NOT_INSTALLED = 3
 
   [%w[msgpack penstock], %w[penstock msgpack], %w[msgpack penstock/message_pack/core_ext],

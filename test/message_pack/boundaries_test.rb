@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../test_helper"
-require_relative "../support/message_pack_test_case"
+require_relative "support/test_case"
 
 # The codec under GC.stress around each size at which it allocates more memory: one less, exactly that, and one more. Each test
 # runs in a separate process, because a value that the GC cannot see at that moment crashes it. The tests also pass with

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../test_helper"
-require_relative "../support/message_pack_test_case"
+require_relative "support/test_case"
 
 # Packing of deeply nested values, of values that contain themselves, and of values that change while they are packed.
 class MessagePackDeepTest < MessagePackTestCase

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "../test_helper"
-require_relative "../support/message_pack_test_case"
-require_relative "../support/message_pack_cases"
+require_relative "support/test_case"
+require_relative "support/cases"
 
 # The built-in types: ExtensionValue, Timestamp, Time and Bigint.
 class MessagePackExtTest < MessagePackTestCase

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../test_helper"
-require_relative "../support/message_pack_test_case"
+require_relative "support/test_case"
 
 class MessagePackFactoryTest < MessagePackTestCase
   class Money

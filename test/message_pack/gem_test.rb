@@ -5,7 +5,7 @@ require_relative "../test_helper"
 # Compares random values with the gem "msgpack", in a separate process because the gem adds methods to Ruby's classes.
 class MessagePackGemTest < PenstockTest
   ROUNDS = ENV.fetch("MESSAGE_PACK_ROUNDS", GCLevel.slow? ? "200" : "20000")
-  PROGRAM = File.expand_path("../support/message_pack_rounds.rb", __dir__)
+  PROGRAM = File.expand_path("support/rounds.rb", __dir__)
   NOT_INSTALLED = 3
 
   slow def test_random_values_are_written_and_read_as_by_the_gem

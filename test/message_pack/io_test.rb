@@ -3,7 +3,7 @@
 require "tempfile"
 require "zlib"
 require_relative "../test_helper"
-require_relative "../support/message_pack_test_case"
+require_relative "support/test_case"
 
 # Where an Unpacker reads from.
 class MessagePackIOTest < MessagePackTestCase

@@ -2,8 +2,8 @@
 
 require "objspace"
 require_relative "../test_helper"
-require_relative "../support/message_pack_test_case"
-require_relative "../support/message_pack_random"
+require_relative "support/test_case"
+require_relative "support/random"
 
 # No input and no value may crash or hang the process, or take more memory than its limits allow.
 class MessagePackLimitsTest < MessagePackTestCase

@@ -2,7 +2,7 @@
 
 require "objspace"
 require_relative "../test_helper"
-require_relative "../support/message_pack_test_case"
+require_relative "support/test_case"
 
 # A factory's pool of packers and unpackers.
 class MessagePackPoolTest < MessagePackTestCase

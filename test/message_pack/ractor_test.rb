@@ -4,9 +4,9 @@ require_relative "../test_helper"
 
 # The programs run in separate processes: a Ractor changes a process permanently, and Ruby warns that Ractors are experimental.
 class MessagePackRactorTest < PenstockTest
-  STORM = File.expand_path("../support/message_pack_storm.rb", __dir__)
+  STORM = File.expand_path("support/storm.rb", __dir__)
   # Ruby 3.1 itself sometimes crashes when Ractors call methods from C during a compaction:
-  # test/proofs/support/message_pack_control.rb.
+  # test/message_pack/support/control.rb.
   COMPACT = RUBY_VERSION < "3.2" ? "no" : "yes"
 
   def test_many_ractors_pack_and_unpack_at_once_beside_collections

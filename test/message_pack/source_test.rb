@@ -2,7 +2,7 @@
 
 require "objspace"
 require_relative "../test_helper"
-require_relative "../support/message_pack_test_case"
+require_relative "support/test_case"
 
 # The String that is unpacked. The codec reads its bytes in place until user code runs. The tests check what user code may change,
 # and what happens when a continuation comes back.

@@ -50,7 +50,25 @@ class GemTest < PenstockTest
     assert_empty(named.reject { |file| File.exist?(File.join(unpacked, file)) })
   end
 
-  def test_the_gem_has_all_that_its_extension_is_built_of_and_nothing_that_was_built
+  # As RubyGems installs it: it puts an extension into a directory of its own, which comes first in the load path.
+  slow def test_the_codec_of_the_gem_is_built_and_loaded_without_librdkafka
+    Dir.mktmpdir("penstock-codec") do |directory|
+      [[RbConfig.ruby, File.join(unpacked, "ext/penstock/message_pack/extconf.rb")], %w[make]].each do |command|
+        output, status = Limited.capture2e(*command, chdir: directory)
+        assert status.success?, output
+      end
+      built = Dir[File.join(directory, "*.#{RbConfig::CONFIG["DLEXT"]}")].first
+      refute_includes `nm -D --undefined-only #{built}`, "rd_kafka"
+      FileUtils.mkdir(installed = File.join(directory, "penstock"))
+      FileUtils.mv(built, installed)
+      includes = [directory, File.join(unpacked, "lib")].flat_map { |path| ["-I", path] }
+      output, = Limited.capture2e(RbConfig.ruby, "-w", *includes, "-r", "penstock/message_pack",
+                                  "-e", "p Penstock::MessagePack::DefaultFactory.load(Penstock::MessagePack.pack(7))")
+      assert_equal "7\n", output
+    end
+  end
+
+  def test_the_gem_has_all_that_its_extensions_are_built_of_and_nothing_that_was_built
     built, sources = files.partition { |file| file.match?(/\.(?:so|o|bundle|log)\z|\Atmp/) }
     assert_empty built
     tracked = Dir.glob("ext/**/*.{c,h,rb}", base: ROOT)

@@ -98,6 +98,17 @@ class StaticChecksTest < Minitest::Test
     end
   end
 
+  def test_calls_and_includes_of_the_clients_by_the_codec_are_found
+    codec = "#include \"shared/shared.h\"\n#include \"ruby/penstock.h\"\n" \
+            "void penstock_wait(void);\nvoid pack(void) { penstock_wait(); }\n"
+    files = { "message_pack/pack.c" => codec, "ruby/nogvl.c" => "void penstock_wait(void) {}\n", "ruby/penstock.h" => "",
+              "shared/shared.h" => "" }
+    checks(files) do |found|
+      assert_equal ["message_pack/pack.c: penstock_wait is in ruby", "message_pack/pack.c: ruby/penstock.h is in ruby"],
+                   found.upwards.sort
+    end
+  end
+
   def test_exported_symbols_besides_init_are_found
     source = <<~C
       __attribute__((visibility("default"))) void Init_penstock(void) {}
@@ -143,8 +154,8 @@ class StaticChecksTest < Minitest::Test
   # All checks but the analyzer, whose findings differ with each gcc: rake test:static runs that too.
   # defect 5, 15
   thorough slow def test_penstocks_sources_have_no_findings
-    library = File.join(ROOT, "lib/penstock/penstock.#{RbConfig::CONFIG["DLEXT"]}")
-    ours = StaticChecks.new(File.join(ROOT, "ext/penstock"), library)
+    libraries = %w[penstock message_pack].map { |name| File.join(ROOT, "lib/penstock/#{name}.#{RbConfig::CONFIG["DLEXT"]}") }
+    ours = StaticChecks.new(File.join(ROOT, "ext/penstock"), *libraries)
     assert_empty ours.foreign_text + ours.exported_symbols + ours.ruby_in_core + ours.unnamed_callbacks +
                  ours.ruby_reached + ours.upwards
   end

@@ -6,12 +6,12 @@ require_relative "../support/limited"
 
 # Runs the test files one after the other under a memory checker: ruby test/proofs/instrumented.rb asan|valgrind [FILE...]
 #
-# asan: the extension is built with -fsanitize=address into tmp/asan, and the sanitizer is preloaded. Leaks are not reported,
-# because Ruby frees nothing when it exits. valgrind: the extension is built for debugging, in tmp/valgrind. A block that is
+# asan: the extensions are built with -fsanitize=address into tmp/asan, and the sanitizer is preloaded. Leaks are not reported,
+# because Ruby frees nothing when it exits. valgrind: the extensions are built for debugging, in tmp/valgrind. A block that is
 # definitely lost counts if one of Penstock's functions is in its allocation's backtrace.
 class Instrumented
   ROOT = File.expand_path("../..", __dir__)
-  EXTENSION = "penstock.#{RbConfig::CONFIG["DLEXT"]}".freeze
+  EXTENSIONS = { "penstock" => "ext/penstock", "message_pack" => "ext/penstock/message_pack" }.freeze
   # Test files that cannot run under the tool, and why.
   EXCLUDED = {
     "fork_test.rb" => "gcc 12's sanitizer leaves its allocator's lock held in a child that is forked while others allocate",
@@ -72,17 +72,22 @@ class Instrumented
 
   def build
     FileUtils.rm_rf(@directory) # an earlier run may have used other flags
-    FileUtils.mkdir_p([File.join(@directory, "build"), File.join(@directory, "lib/penstock")])
-    Dir.chdir(File.join(@directory, "build")) do
-      system(RbConfig.ruby, File.join(ROOT, "ext/penstock/extconf.rb"), "--enable-debug", out: File::NULL, exception: true)
+    FileUtils.mkdir_p(File.join(@directory, "lib/penstock"))
+    EXTENSIONS.each { |name, sources| build_one("#{name}.#{RbConfig::CONFIG["DLEXT"]}", sources) }
+  end
+
+  def build_one(extension, sources)
+    FileUtils.mkdir_p(folder = File.join(@directory, "build", extension))
+    Dir.chdir(folder) do
+      system(RbConfig.ruby, File.join(ROOT, sources, "extconf.rb"), "--enable-debug", out: File::NULL, exception: true)
       system("make", "-s", "CFLAGS=-fPIC -std=gnu11 -fvisibility=hidden #{optimisation}",
              "LDSHARED=#{RbConfig::CONFIG["LDSHARED"]} #{link}", out: File::NULL, exception: true)
-      check_build
-      FileUtils.cp(EXTENSION, File.join(@directory, "lib/penstock"))
+      check_build(extension)
+      FileUtils.cp(extension, File.join(@directory, "lib/penstock"))
     end
   end
 
-  def check_build = nil
+  def check_build(_extension) = nil
 
   def all = Dir.glob("test/**/*_test.rb", base: ROOT).grep_v(%r{^test/integration/}).sort
 
@@ -107,8 +112,8 @@ class Instrumented
         "PENSTOCK_TEST_TIMEOUT" => "300" }
     end
 
-    def check_build
-      `nm -D #{EXTENSION}`.include?("__asan_report") or raise "#{EXTENSION} was built without the sanitizer"
+    def check_build(extension)
+      `nm -D #{extension}`.include?("__asan_report") or raise "#{extension} was built without the sanitizer"
     end
 
     def faults(output) = output.scan(/^==\d+==ERROR: AddressSanitizer.*?(?=^==\d+==ABORTING|\z)/m)

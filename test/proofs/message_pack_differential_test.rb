@@ -6,7 +6,7 @@ require_relative "../test_helper"
 # adds methods to Ruby's classes. `rake test:message_pack_differential` reads a million documents.
 class MessagePackDifferentialTest < PenstockTest
   DOCUMENTS = GCLevel.slow? ? "200" : "8000"
-  PROGRAM = File.expand_path("../support/message_pack_differential.rb", __dir__)
+  PROGRAM = File.expand_path("../message_pack/support/differential.rb", __dir__)
   NOT_INSTALLED = 3
 
   def test_whole_and_split_documents_are_read_as_by_the_gem_and_python

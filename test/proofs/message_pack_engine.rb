@@ -4,24 +4,24 @@ require_relative "../support/native_program"
 
 # The engines of Penstock::MessagePack without Ruby, under AddressSanitizer and UndefinedBehaviorSanitizer:
 #
-# ruby test/proofs/message_pack_engine.rb [SECONDS] for each timed part of test/c/msgpack_parts.c
+# ruby test/proofs/message_pack_engine.rb [SECONDS] for each timed part of test/message_pack/c/parts.c
 module MessagePackEngine
   ENGINES = "message_pack/engine_*.c"
   PARTS = %w[borders limits documents beginnings mutants noise].freeze
-  CORPUS = File.join(NativeProgram::ROOT, "test/corpus/msgpack")
+  CORPUS = File.join(NativeProgram::ROOT, "test/message_pack/corpus")
 
   module_function
 
   # @return [NativeProgram::Result]
-  def parts(seconds) = program("msgpack_parts").run(seconds, within: 60 + (seconds * PARTS.size))
+  def parts(seconds) = program("parts").run(seconds, within: 60 + (seconds * PARTS.size))
 
   # @return [NativeProgram::Result] of the inputs that the fuzzer has kept, run without the fuzzer
-  def replay = program("msgpack_fuzz").run(*corpus)
+  def replay = program("fuzz").run(*corpus)
 
   # @return [Array<String>]
   def corpus = Dir[File.join(CORPUS, "*")].sort
 
-  def program(name) = NativeProgram.new(name, "address,undefined", alone: ENGINES)
+  def program(name) = NativeProgram.new("test/message_pack/c/#{name}.c", "address,undefined", alone: ENGINES)
 
   def call(seconds)
     results = [parts(seconds), replay]

@@ -4,14 +4,14 @@ require "fileutils"
 require "tmpdir"
 require_relative "message_pack_engine"
 
-# Coverage-guided fuzzing of MessagePack's engines with test/c/msgpack_fuzz.c, clang and its libFuzzer, under AddressSanitizer and
-# UndefinedBehaviorSanitizer: ruby test/proofs/message_pack_fuzz.rb [SECONDS]
+# Coverage-guided fuzzing of MessagePack's engines with test/message_pack/c/fuzz.c, clang and its libFuzzer, under
+# AddressSanitizer and UndefinedBehaviorSanitizer: ruby test/proofs/message_pack_fuzz.rb [SECONDS]
 #
 # It starts with the corpus. It ends with a corpus that covers no less and is as small as libFuzzer makes it. An input that
 # reveals a problem stays in tmp/fuzz.
 module MessagePackFuzz
   OUTPUT = File.join(NativeProgram::ROOT, "tmp/fuzz")
-  PROGRAM = File.join(OUTPUT, "msgpack_fuzz")
+  PROGRAM = File.join(OUTPUT, "fuzz")
   FLAGS = %w[-std=gnu11 -g -O1 -Wall -Wextra -Werror -fno-omit-frame-pointer -Iext/penstock -DLIBFUZZER
              -fsanitize=address,undefined -fno-sanitize-recover=all].freeze
   LIMITS = %w[-timeout=5 -rss_limit_mb=1024 -malloc_limit_mb=64 -max_len=512].freeze # seconds, memory and bytes of one input
@@ -23,7 +23,7 @@ module MessagePackFuzz
     FileUtils.mkdir_p(OUTPUT)
     engines = Dir["ext/penstock/#{MessagePackEngine::ENGINES}", base: NativeProgram::ROOT]
     objects = engines.map { |source| object(source, "-fsanitize=fuzzer-no-link") } # only the engines count as covered code
-    run("clang", *FLAGS, "-fsanitize=fuzzer", *objects, object("test/c/msgpack_fuzz.c"), "-o", PROGRAM, within: 100)
+    run("clang", *FLAGS, "-fsanitize=fuzzer", *objects, object("test/message_pack/c/fuzz.c"), "-o", PROGRAM, within: 100)
   end
 
   def object(source, *flags)

@@ -2,7 +2,7 @@
 
 require "objspace"
 require_relative "../test_helper"
-require_relative "../support/message_pack_test_case"
+require_relative "../message_pack/support/test_case"
 require_relative "../support/gc_pressure"
 
 # What the garbage collector may do at any moment, and what objects leave behind.
@@ -194,7 +194,7 @@ class MessagePackGCTest < MessagePackTestCase
 
   def test_random_documents_are_the_same_with_a_collection_at_each_allocation
     seed = Integer(ENV.fetch("MESSAGE_PACK_SEED") { Random.new_seed % (2**32) })
-    support = File.expand_path("../support/message_pack_random", __dir__)
+    support = File.expand_path("../message_pack/support/random", __dir__)
     assert_equal "the same", ruby!(RANDOM, support, ENV.fetch("ROUNDS", "60"), seed.to_s, seconds: 300)
   end
 

@@ -3,9 +3,9 @@
 require "fileutils"
 require_relative "limited"
 
-# A C program of test/c, linked with the native core without Ruby, or with a part of the core that stands alone. It is built with
-# gcc's sanitizers: "address", "thread", "undefined" or "address,undefined". It is in tmp/native, and rebuilt when a source is
-# newer.
+# A C program of test/c, or of another folder, linked with the native core without Ruby, or with a part of the core that stands
+# alone. It is built with gcc's sanitizers: "address", "thread", "undefined" or "address,undefined". It is in tmp/native, and
+# rebuilt when a source is newer.
 class NativeProgram
   ROOT = File.expand_path("../..", __dir__)
   OUTPUT = File.join(ROOT, "tmp", "native-#{RUBY_VERSION}") # several systems may share the tree
@@ -27,16 +27,17 @@ class NativeProgram
 
   class Failed < StandardError; end
 
+  # @param source [String] of test/c without ".c", or a path
   # @param alone [String, nil] the sources that it needs, without librdkafka; nil: the whole core, with librdkafka
   # @param portable [Boolean] builds as on a system other than Linux: without futex and eventfd
-  def initialize(name, sanitizer, alone: nil, portable: false)
+  def initialize(source, sanitizer, alone: nil, portable: false)
     @sanitizer = sanitizer
     more, @env = SANITIZERS.fetch(sanitizer)
     core = Dir[File.join(ROOT, "ext/penstock", alone || "core/**/*.c")]
-    @sources = core + ["test/c/#{name}.c", *more].map { |file| File.join(ROOT, file) }
+    @sources = core + [source.include?("/") ? source : "test/c/#{source}.c", *more].map { |file| File.join(ROOT, file) }
     @libraries = alone ? [] : `pkg-config --cflags --libs rdkafka`.split
     @macros = portable ? ["-DPENSTOCK_PORTABLE"] : []
-    @program = File.join(OUTPUT, "#{name}-#{sanitizer}#{"-portable" if portable}")
+    @program = File.join(OUTPUT, "#{File.basename(source, ".c")}-#{sanitizer}#{"-portable" if portable}")
   end
 
   # @param within [Numeric] seconds
@@ -58,7 +59,7 @@ class NativeProgram
   end
 
   def built?
-    headers = Dir[File.join(ROOT, "{ext/penstock/**,test/c}/*.h")]
+    headers = Dir[File.join(ROOT, "{ext/penstock/**,test/c,test/message_pack/c}/*.h")]
     File.exist?(@program) && File.mtime(@program) > (@sources + headers).map { |file| File.mtime(file) }.max
   end
 

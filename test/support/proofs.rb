@@ -35,6 +35,7 @@ class Proofs
     "ext/penstock/core/produce/**/*" => [*NATIVE, *CORE, *PRODUCER],
     "ext/penstock/core/admin/**/*" => [*NATIVE, *CORE, *ADMIN],
     "ext/penstock/message_pack/**/*" => [*NATIVE, *CODEC],
+    "ext/penstock/shared/shared.h" => [*NATIVE, *CALLS, *CODEC],
     "ext/penstock/ruby/{consume*,poll_methods,batch,ledger_class}.c" => [*NATIVE, *CONSUMER, *CALLS],
     "ext/penstock/ruby/{produce*,message,handover,queue_space,delivery_handle,transaction_methods,shareable_producer}.c" =>
       [*NATIVE, *PRODUCER, *CALLS],
@@ -43,7 +44,7 @@ class Proofs
     "lib/penstock/{producer,producer/**/*}.rb" => [*PRODUCER, *CALLS, "mutations", "gc*"],
     "lib/penstock/{admin,admin/**/*}.rb" => [*CALLS, *ADMIN, "mutations"],
     "lib/penstock/{app,app/**/*}.rb" => %w[app_storm consumer_storm mutations],
-    "lib/penstock/{message_pack,message_pack/**/*}.rb" => CODEC,
+    "lib/penstock/{message_pack,message_pack/**/*}.rb" => [*CODEC, "mutations"],
     "lib/penstock/{errors,errors/**/*}.rb" => %w[mutations gc* hostile_broker],
     "lib/penstock/{instrumentation,instrumentation/**/*}.rb" => [*PRODUCER, "mutations", "gc*"],
     "lib/penstock/{cli,doctor}{.rb,/**/*.rb}" => %w[mutations],
@@ -52,9 +53,9 @@ class Proofs
     "test/proofs/mutations/*" => %w[mutations],
     "test/ext/**/*" => %w[mutations ffi*],
     "test/c/core_*" => %w[core tsan ubsan],
-    "test/c/msgpack_*" => %w[message_pack_engine msgpack_engine fuzz],
-    "test/corpus/**/*" => %w[message_pack_engine fuzz],
-    "test/support/message_pack_*" => CODEC,
+    "test/message_pack/c/*" => %w[message_pack_engine msgpack_engine fuzz],
+    "test/message_pack/corpus/*" => %w[message_pack_engine fuzz],
+    "test/message_pack/support/*" => CODEC,
     "test/proofs/support/ractor_*" => %w[ractors]
   }.freeze
   LIBRARY = "{ext,lib}/**/*"

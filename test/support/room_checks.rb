@@ -7,9 +7,8 @@ class RoomChecks
   # A room may load rooms of a lower level, and itself. A room is a folder of lib/penstock with an entry file of the same name.
   # The listeners' entry file is instrumentation/listeners.rb, which only has autoloads, and belongs to the instrumentation.
   LEVELS = {
-    "base" => 0, "errors" => 1, "config" => 2, "instrumentation" => 3, "native" => 4, "producer" => 5, "consumer" => 5,
-    "admin" => 5, "message_pack" => 5, "instrumentation/listeners" => 6, "testing" => 7, "app" => 6, "doctor" => 6,
-    "cli" => 7
+    "base" => 0, "errors" => 1, "message_pack" => 2, "config" => 2, "instrumentation" => 3, "native" => 4, "producer" => 5,
+    "consumer" => 5, "admin" => 5, "instrumentation/listeners" => 6, "testing" => 7, "app" => 6, "doctor" => 6, "cli" => 7
   }.freeze
   FILES = %w[version.rb].freeze # in no room; every room may load them
   MARKED = /^ *# *@api private\n(?: *#.*\n)* *(?:def |attr_|define_method).*/

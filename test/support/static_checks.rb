@@ -40,8 +40,9 @@ class StaticChecks
   BELOW = { "core/base" => [], "core/wait" => %w[core/base], "core/client" => %w[core/base core/wait],
             "core/produce" => %w[core/base core/wait core/client], "core/consume" => %w[core/base core/wait core/client],
             "core/admin" => %w[core/base core/wait core/client],
-            "ruby" => %w[core/base core/wait core/client core/produce core/consume core/admin],
-            "message_pack" => %w[core/base core/wait core/client core/produce core/consume core/admin ruby] }.freeze
+            "shared" => [],
+            "ruby" => %w[core/base core/wait core/client core/produce core/consume core/admin shared],
+            "message_pack" => %w[shared] }.freeze
   # Only this file makes Strings of text from outside.
   TEXT = "ruby/foreign_text.c"
   # Functions that make a String of bytes, or put a C String into one, and their literal arguments in these sources, which are
@@ -65,10 +66,10 @@ class StaticChecks
   attr_reader :notes, :sources
 
   # @param directory [String] the sources: the core's are in core/, with a folder and a header for each layer
-  # @param library [String] the built extension
-  def initialize(directory, library)
+  # @param libraries [Array<String>] the built extensions
+  def initialize(directory, *libraries)
     @directory = File.expand_path(directory)
-    @library = library
+    @libraries = libraries
     @sources = Dir.glob("**/*.c", base: @directory).sort
     @core, @face = @sources.partition { |file| file.match?(CORE) }
     @notes = []
@@ -79,8 +80,10 @@ class StaticChecks
 
   # Only Init_ is exported: any other symbol could clash with another library's.
   def exported_symbols
-    names = run("nm", "-D", "--defined-only", @library).lines.map { |line| line.split.last }
-    names.grep_v(/\AInit_penstock\z/).map { |name| "#{name} is exported" }
+    @libraries.flat_map do |library|
+      names = run("nm", "-D", "--defined-only", library).lines.map { |line| line.split.last }
+      names.grep_v("Init_#{File.basename(library, ".*")}").map { |name| "#{name} is exported" }
+    end
   end
 
   # The core includes none of Ruby's headers, and calls none of its functions.

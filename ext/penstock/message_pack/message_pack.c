@@ -1,4 +1,7 @@
-/* Penstock::MessagePack: packing and unpacking in one call, and the options and errors that its classes share. */
+/*
+ * The entry point of the extension penstock/message_pack; packing and unpacking in one call; the options and errors that the
+ * classes share. lib/penstock/message_pack/codec.rb defines the module and the errors before it loads this.
+ */
 #include "message_pack/message_pack.h"
 
 VALUE penstock_message_pack, penstock_extension_value;
@@ -13,7 +16,8 @@ void penstock_message_pack_raise(const char *class_name, const char *format, ...
     VALUE text = rb_vsprintf(format, arguments);
     va_end(arguments);
     VALUE error_class = rb_const_get(penstock_message_pack, rb_intern(class_name));
-    rb_exc_raise(penstock_error_new(error_class, &penstock_no_context, text));
+    VALUE factory = rb_const_get(rb_const_get(rb_cObject, rb_intern("Penstock")), rb_intern("ErrorFactory"));
+    rb_exc_raise(rb_funcall(factory, rb_intern("build"), 2, error_class, text));
 }
 
 void penstock_unread(enum ps_read why, const struct penstock_mp_options *options)
@@ -186,9 +190,16 @@ static VALUE registry_unpack(int argc, VALUE *argv, VALUE self)
     return unpack(self, argc, argv);
 }
 
-void penstock_message_pack_init(void)
+/*
+ * Every static variable of this extension is a class, an ID, an index of an encoding, a table that is set here once, or Ruby's name
+ * for what belongs to one Ractor.
+ */
+RUBY_FUNC_EXPORTED void Init_message_pack(void)
 {
-    penstock_message_pack = rb_const_get(penstock_module, rb_intern("MessagePack"));
+    rb_ext_ractor_safe(true); /* M:codec_ractor_safe */
+    VALUE penstock = rb_const_get(rb_cObject, rb_intern("Penstock"));
+    penstock_error_freeze_init(penstock);
+    penstock_message_pack = rb_const_get(penstock, rb_intern("MessagePack"));
     rb_gc_register_mark_object(penstock_message_pack);
     penstock_extension_value = rb_const_get(penstock_message_pack, rb_intern("ExtensionValue"));
     rb_gc_register_mark_object(penstock_extension_value);

@@ -1,5 +1,6 @@
 /*
- * Penstock::MessagePack: the layer between the engines (engine.h) and Ruby objects.
+ * Penstock::MessagePack: the layer between the engines (engine.h) and Ruby objects. It is an extension of its own,
+ * penstock/message_pack, which knows nothing of Kafka.
  *
  * The process shares only classes and IDs, which are set once. A Registry never changes. Packers, Unpackers and Buffers belong to
  * the Ractor that made them. The state of a single call is on its stack.
@@ -9,9 +10,10 @@
 #ifndef PENSTOCK_MESSAGE_PACK_H
 #define PENSTOCK_MESSAGE_PACK_H
 
-#include "ruby/penstock.h"
-#include "message_pack/engine.h"
+#include <ruby.h>
 #include <ruby/encoding.h>
+#include "shared/shared.h"
+#include "message_pack/engine.h"
 
 /* ---- message_pack.c: the module's functions, options and errors -------------------------------------- */
 
@@ -39,7 +41,6 @@ NORETURN(void penstock_unread(enum ps_read why, const struct penstock_mp_options
 /* Calls the function. Where the stack ends, Ruby raises SystemStackError, which a `rescue` without a class does not catch. This
  * function, which has room on the stack again, turns it into a StackError. */
 VALUE penstock_guard_stack(VALUE (*function)(VALUE arg), VALUE arg);
-void penstock_message_pack_init(void);
 
 /* ---- message_pack_registry.c: registered classes and ext types ---------------------------------------- */
 

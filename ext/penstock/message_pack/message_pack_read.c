@@ -502,7 +502,7 @@ VALUE penstock_unpack_string(VALUE string, VALUE registry, const struct penstock
     enum ps_read result = penstock_build(&building, &value);
     if (result != PS_READ_OK) penstock_unread(result, options);
     size_t extra = (size_t)(building.reader.end - building.reader.at);
-    if (extra > 0) penstock_message_pack_raise("MalformedFormatError", "%zu extra bytes after the object", extra);
+    if (extra > 0) penstock_message_pack_raise("MalformedFormatError", "invalid data: %zu extra bytes after the object", extra);
     penstock_build_end(&building);
     RB_GC_GUARD(string);
     RB_GC_GUARD(registry);

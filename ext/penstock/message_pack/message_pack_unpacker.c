@@ -238,7 +238,8 @@ void penstock_unpacker_close(struct penstock_building *building, VALUE self, int
     }
     if (reading) rb_raise(rb_eRuntimeError, "the unpacker of ext type %d left its Unpacker in the middle of a read", type);
     if (left > 0 || !ended)
-        penstock_message_pack_raise("MalformedFormatError", "%zu bytes of a payload of ext type %d were not read", left, type);
+        penstock_message_pack_raise("MalformedFormatError", "invalid data: %zu bytes of a payload of ext type %d were not read",
+                                    left, type);
 }
 
 /* ---- reading ---- */
@@ -599,7 +600,7 @@ VALUE penstock_unpacker_full(VALUE self)
 {
     VALUE value = unpacker_read(self);
     size_t extra = penstock_buffer_size(unpacker_get(self)->bytes);
-    if (extra > 0) penstock_message_pack_raise("MalformedFormatError", "%zu extra bytes after the object", extra);
+    if (extra > 0) penstock_message_pack_raise("MalformedFormatError", "invalid data: %zu extra bytes after the object", extra);
     unpacker_reset(self);
     return value;
 }

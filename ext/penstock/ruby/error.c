@@ -89,11 +89,6 @@ void penstock_raise_closed(const struct ps_client *client)
     penstock_raise(penstock_consumer_closed_error, &context, "the consumer is closed");
 }
 
-void penstock_raise_uninitialized(VALUE object)
-{
-    rb_raise(rb_eTypeError, "uninitialized %" PRIsVALUE, rb_obj_class(object));
-}
-
 VALUE penstock_rejected_error_class(enum ps_rejected kind)
 {
     switch (kind) {
@@ -184,18 +179,6 @@ VALUE penstock_failed_message_error(struct ps_producer *producer)
     return delivery_error(&producer->client, &delivery, penstock_name(failed.topic));
 }
 
-/* Ruby keeps an error's backtrace in an object that is not shareable between Ractors. This replaces it by Strings, which are. */
-static VALUE error_freeze(VALUE self)
-{
-    VALUE lines = OBJ_FROZEN(self) ? Qnil : rb_funcall(self, rb_intern("backtrace"), 0);
-    if (!NIL_P(lines)) {
-        rb_funcall(self, rb_intern("set_backtrace"), 1, lines);
-        /* M:frozen_error_backtrace */
-        rb_ivar_set(self, rb_intern("bt_locations"), Qnil); /* Ruby's hidden variable, which Ruby code cannot set */
-    }
-    return rb_call_super(0, NULL);
-}
-
 void penstock_error_init(void)
 {
     static const struct {
@@ -241,5 +224,5 @@ void penstock_error_init(void)
     error_factory = rb_const_get(penstock_module, rb_intern("ErrorFactory"));
     rb_gc_register_mark_object(error_factory); /* M:gc_error_factory */
     id_build_native = rb_intern("build_native");
-    rb_define_method(rb_const_get(penstock_module, rb_intern("Error")), "freeze", error_freeze, 0);
+    penstock_error_freeze_init(penstock_module);
 }

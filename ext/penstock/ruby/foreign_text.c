@@ -1,11 +1,11 @@
 /*
  * The only file that makes Ruby Strings of text from outside: texts of brokers and librdkafka, names of brokers, clusters and
- * topics, statistics, log lines, and users' Strings that become part of a sentence. core/base/text.c describes how the bytes are
- * cleaned. `rake test:static` checks that no other file does this. Payloads, keys and values of headers are data:
- * consumed_message.c copies them unchanged. So is the metadata of a committed offset.
+ * topics, statistics, log lines. core/base/text.c describes how the bytes are cleaned. `rake test:static` checks that no other file
+ * does this. Payloads, keys and values of headers are data: consumed_message.c copies them unchanged. So is the metadata of a
+ * committed offset. Penstock::Text.printable cleans users' Strings that become part of a sentence.
  *
  * These functions need the GVL. They run no Ruby code and handle no interrupts, so a caller that is taking an event cannot lose
- * it. The exception is penstock_printable, which may call an object's `to_s`.
+ * it.
  */
 #include "ruby/penstock.h"
 #include <ruby/encoding.h>
@@ -69,35 +69,4 @@ VALUE penstock_text_of_metadata(const char *metadata, size_t size)
     VALUE string = rb_utf8_str_new(metadata, (long)size);
     if (rb_enc_str_coderange(string) == ENC_CODERANGE_BROKEN) rb_enc_associate(string, rb_ascii8bit_encoding());
     return rb_obj_freeze(string);
-}
-
-/* ---- Ruby's Strings ---- */
-
-static VALUE to_utf8(VALUE string)
-{
-    rb_encoding *encoding = rb_enc_get(string), *utf8 = rb_utf8_encoding();
-    if (encoding == utf8 || encoding == rb_ascii8bit_encoding() || encoding == rb_usascii_encoding()) return string;
-    /* Returns the String itself if Ruby cannot convert its encoding, such as UTF-7: then its bytes are used. */
-    return rb_str_conv_enc_opts(string, encoding, utf8, ECONV_INVALID_REPLACE | ECONV_UNDEF_REPLACE, Qnil);
-}
-
-VALUE penstock_printable(VALUE object)
-{
-    VALUE given = SYMBOL_P(object) ? rb_sym2str(object) : rb_obj_as_string(object);
-    VALUE text = to_utf8(given);
-    VALUE string = clean(RSTRING_PTR(text), RSTRING_LEN(text), PS_TEXT_SHOWN);
-    RB_GC_GUARD(text);
-    bool same = rb_enc_get(given) == rb_utf8_encoding() && RSTRING_LEN(given) == RSTRING_LEN(string) &&
-                memcmp(RSTRING_PTR(given), RSTRING_PTR(string), RSTRING_LEN(given)) == 0;
-    return same ? given : string;
-}
-
-static VALUE s_printable(VALUE self, VALUE object)
-{
-    return penstock_printable(object);
-}
-
-void penstock_foreign_text_init(void)
-{
-    rb_define_singleton_method(rb_const_get(penstock_module, rb_intern("Text")), "printable", s_printable, 1);
 }

@@ -15,6 +15,7 @@
 
 #include <ruby.h>
 #include <ruby/thread.h>
+#include "shared/shared.h"
 #include "admin/admin.h"
 #include "consume/consume.h"
 #include "produce/produce.h"
@@ -57,7 +58,6 @@ extern const struct penstock_error_context penstock_no_context;
 VALUE penstock_error_new(VALUE error_class, const struct penstock_error_context *context, VALUE text);
 NORETURN(void penstock_raise(VALUE error_class, const struct penstock_error_context *context, const char *format, ...));
 NORETURN(void penstock_raise_closed(const struct ps_client *client));
-NORETURN(void penstock_raise_uninitialized(VALUE object));
 VALUE penstock_delivery_error_new(const struct ps_delivery *delivery, VALUE topic);
 /* Of the first message of the latest transaction that was not delivered; nil: there is none. */
 VALUE penstock_failed_message_error(struct ps_producer *producer);
@@ -66,17 +66,6 @@ VALUE penstock_rejected_error_class(enum ps_rejected kind);
 NORETURN(void penstock_raise_rejected(enum ps_rejected kind, const struct penstock_error_context *context, const char *text));
 void penstock_raise_if_rejected(struct ps_client *client, VALUE topic); /* returns unless brokers reject the client now */
 void penstock_error_init(void);
-
-/*
- * Returns an object's struct. Raises TypeError for an object of another type, and for an object that has no struct yet: a thread
- * that searches the heap (ObjectSpace.each_object) finds objects that another thread is still building.
- */
-static inline void *penstock_data(VALUE object, const rb_data_type_t *type)
-{
-    void *data = rb_check_typeddata(object, type);
-    if (!data) penstock_raise_uninitialized(object); /* M:data_checked */
-    return data;
-}
 
 /* ---- foreign_text.c: the only file that makes Strings of text from outside ------------------------ */
 
@@ -89,8 +78,6 @@ VALUE penstock_setting(const char *value);    /* librdkafka's value of a setting
 /* Of a committed offset, frozen: the bytes unchanged. They are binary if they are not valid UTF-8. */
 VALUE penstock_text_of_metadata(const char *metadata, size_t size);
 VALUE penstock_json(const char *text, size_t size); /* frozen; stays JSON */
-VALUE penstock_printable(VALUE object);       /* for display: a String of any encoding, or an object's to_s, which may raise */
-void penstock_foreign_text_init(void);
 
 /* ---- nogvl.c: the only file that releases the GVL ------------------------------------------------- */
 

@@ -15,15 +15,7 @@ module Penstock
     Fact = Struct.new(:name, :status, :value, :advice) do
       # The text may quote brokers and other programs: it is made printable, on one line, and valid for JSON.
       def initialize(name, status, value, advice)
-        super(Fact.printable(name), status, Fact.printable(value), advice && Fact.printable(advice))
-      end
-
-      # Uses the extension. Without the extension, no text comes from brokers.
-      # @return [String]
-      def self.printable(text)
-        return Text.printable(text) if defined?(Text) && Text.respond_to?(:printable)
-
-        text.scrub.gsub(/[[:cntrl:]]/) { |char| char.dump[1..-2] }
+        super(Text.printable(name), status, Text.printable(value), advice && Text.printable(advice))
       end
 
       # @return [Fact] without a problem

@@ -13,7 +13,7 @@ module Penstock
     OPENINGS = {
       VariantInvalidError => "Invalid variant", ConfigurationError => "Invalid configuration",
       MessageInvalidError => "Invalid message", TransactionalOffsetInvalidError => "Invalid offset",
-      UnsupportedError => "Not supported", UsageError => "Wrong use", MessagePack::UnpackError => "Invalid data",
+      UnsupportedError => "Not supported", UsageError => "Wrong use",
       Error => "Reported by librdkafka"
     }.freeze
 

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require "penstock"
+require_relative "../message_pack"
 
 module Penstock
   module MessagePack

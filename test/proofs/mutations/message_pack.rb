@@ -142,3 +142,18 @@ Mutation.area("messagepack",
   without :write_header_room, "there is space for a header before it is written",
           sub: { "ps_write_room(writer, 9)" => "ps_write_room(writer, 1)" }
 end
+
+Mutation.area("messagepack", test: "test/message_pack/loading_test.rb") do
+  without :codec_autoloaded, "message_pack.rb: loads it by its autoload, for which other threads wait",
+          by: 'require_relative "message_pack/codec"',
+          only: "test_a_thread_sees_all_of_the_codec_if_it_is_named_while_another_thread_has_required_it"
+  without :codec_same_module, "codec: an interrupted autoload goes on with the same module",
+          sub: { "@message_pack ||= " => "" }, only: "test_the_codec_is_whole_after_an_exception_interrupted_its_loading"
+  without :codec_files_whole, "codec: its files are loaded as a whole",
+          by: "1.times do", only: "test_the_codec_is_whole_after_an_exception_interrupted_its_loading"
+end
+
+Mutation.area("messagepack", test: "test/message_pack/ractor_test.rb") do
+  without :codec_ractor_safe, "the extension declares itself safe for Ractors",
+          only: "test_the_module_methods_and_the_default_factory_work_in_a_ractor"
+end

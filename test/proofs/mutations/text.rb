@@ -5,7 +5,7 @@
 Mutation.area("text", test: "test/native/foreign_text_test.rb") do
   without :broker_text_cleaned, "text of brokers is made valid and harmless where it becomes a String",
           before: "if (size > 0) return rb_utf8_str_new(text, (long)size);",
-          only: "test_every_call_of_a_rejected_producer_raises_its_documented_error"
+          only: "test_names_of_brokers_and_clusters_are_valid_utf_8_without_control_characters"
   without :text_control_characters, "control characters are escaped",
           sub: { "code < 0x20 || " => "" }, only: "test_a_broker_cannot_forge_a_line_of_a_producers_log"
   without :text_stderr, "librdkafka's lines on stderr are escaped",

@@ -1,5 +1,5 @@
 /*
- * The invariants of the MessagePack engines (message_pack/engine.h) for any input, for msgpack_parts.c and msgpack_fuzz.c.
+ * The invariants of the MessagePack engines (message_pack/engine.h) for any input, for parts.c and fuzz.c.
  * check_bytes checks all of them. If one is violated, it prints which and aborts.
  */
 #ifndef MSGPACK_CHECKS_H

@@ -2,11 +2,11 @@
  * The MessagePack engines without Ruby: each format at its limits. Then, for SECONDS each: documents, all their prefixes,
  * documents with wrong bytes, and random bytes. Built with sanitizers; see rakelib/sanitizers.rake.
  *
- *   msgpack_parts SECONDS [SEED]
+ *   parts SECONDS [SEED]
  *
  * Prints the seed and the number of rounds of each part, or the violated invariant.
  */
-#include "msgpack_checks.h"
+#include "checks.h"
 #include <time.h>
 
 static const struct limits unlimited = { 64, UINT32_MAX, UINT64_MAX };

@@ -2,19 +2,19 @@
 
 # Passes random values through Penstock's MessagePack and through the gem "msgpack". Each reads what the other has written:
 #
-#   ruby -Ilib test/support/message_pack_rounds.rb [ROUNDS [SEED]]
+#   ruby -Ilib test/message_pack/support/rounds.rb [ROUNDS [SEED]]
 #
 # Its last line is the figure. It fails when one value differs. Values are compared by the gem's encoding of them, which shows
 # what == does not: 1 and 1.0, a NaN, str and bin, the order of keys. Without the gem it exits with status 3.
 
-require "penstock"
+require "penstock/message_pack"
 begin
   require "msgpack"
 rescue LoadError => e
   warn "the gem msgpack is not installed: #{e.message}"
   exit 3
 end
-require_relative "message_pack_random"
+require_relative "random"
 
 # Two streams of the same values, because the classes of ext values differ.
 class MessagePackRounds

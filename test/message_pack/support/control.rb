@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-# Runs the load of message_pack_storm.rb with Marshal in place of Penstock, to show whether Ruby by itself crashes under it, or
+# Runs the load of storm.rb with Marshal in place of Penstock, to show whether Ruby by itself crashes under it, or
 # returns wrong values. A few dozen short runs show more than a long one.
 #
-#   ruby test/proofs/support/message_pack_control.rb [RACTORS [ROUND TRIPS OF EACH [COMPACT: yes or no]]]
+#   ruby test/message_pack/support/control.rb [RACTORS [ROUND TRIPS OF EACH [COMPACT: yes or no]]]
 
 Warning[:experimental] = false
 module Penstock
@@ -11,7 +11,7 @@ module Penstock
     ExtensionValue = Struct.new(:type, :payload)
   end
 end
-require_relative "../../support/message_pack_random"
+require_relative "random"
 
 ractors, size, compact = ARGV
 made = Array.new(Integer(ractors || 8)) do |number|

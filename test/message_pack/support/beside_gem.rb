@@ -2,7 +2,7 @@
 
 # Objects whose to_msgpack(packer) passes the Packer on to Ruby's own classes, with the msgpack gem in the same program:
 #
-#   ruby -Ilib test/support/message_pack_beside_gem.rb FILE...
+#   ruby -Ilib test/message_pack/support/beside_gem.rb FILE...
 #
 # It requires the files in that order. It prints each case in which either library writes other bytes than without passing the
 # Packer on, and last the number of cases. It exits with 3 if the gem is missing.

@@ -1,12 +1,12 @@
 /*
- * Checks the MessagePack engines with any input; msgpack_checks.h has the invariants. For libFuzzer (rake test:fuzz), or as a
+ * Checks the MessagePack engines with any input; checks.h has the invariants. For libFuzzer (rake test:fuzz), or as a
  * program for inputs that libFuzzer found and the corpus keeps:
  *
- *   msgpack_fuzz FILE...
+ *   fuzz FILE...
  *
  * The first two bytes of an input choose the limits, the pieces and the cuts.
  */
-#include "msgpack_checks.h"
+#include "checks.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

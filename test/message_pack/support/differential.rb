@@ -3,7 +3,7 @@
 # Compares how three readers decode the same documents: Penstock's MessagePack, the gem "msgpack" and Python's msgpack. It also
 # feeds Penstock each document in two pieces, split at every possible place.
 #
-#   ruby -Ilib test/support/message_pack_differential.rb [DOCUMENTS [SEED]]
+#   ruby -Ilib test/message_pack/support/differential.rb [DOCUMENTS [SEED]]
 #
 # Half of the documents are valid; the others are damaged or made of random bytes. Every 500th has a size at which Penstock
 # changes how it reads. Some are read while every allocation collects garbage (GC.stress). The outcome of a document is the
@@ -11,8 +11,8 @@
 # or without Python's msgpack; the environment's MESSAGE_PACK_READERS=gem does without Python. The last line is the figure.
 
 require "open3"
-require "penstock"
-require_relative "message_pack_random"
+require "penstock/message_pack"
+require_relative "random"
 
 begin
   require "msgpack"
@@ -64,7 +64,7 @@ class MessagePackDocuments < MessagePackRandom
   end
 end
 
-# The canonical text of a value, the same as message_pack_reader.py prints. All NaNs have one text, because their bits may change
+# The canonical text of a value, the same as reader.py prints. All NaNs have one text, because their bits may change
 # on the way.
 module MessagePackText
   # A payload that the specification does not allow for a timestamp. Python raises an error for it.
@@ -110,7 +110,7 @@ end
 
 # Python's reader, in a separate process.
 class MessagePackPython
-  PROGRAM = File.expand_path("message_pack_reader.py", __dir__)
+  PROGRAM = File.expand_path("reader.py", __dir__)
 
   # @return [String, nil] a Python that has msgpack
   def self.command

@@ -2,14 +2,14 @@
 
 # Many Ractors that pack and unpack, in every way, during garbage collection and compaction. To run it as a program:
 #
-#   ruby -Ilib test/support/message_pack_storm.rb [RACTORS [ROUND TRIPS OF EACH [COMPACT: yes or no]]]
+#   ruby -Ilib test/message_pack/support/storm.rb [RACTORS [ROUND TRIPS OF EACH [COMPACT: yes or no]]]
 #
-# Its last line is the figure. It fails when a value comes back changed. message_pack_control.rb shows whether Ruby by itself does
+# Its last line is the figure. It fails when a value comes back changed. control.rb shows whether Ruby by itself does
 # so, or crashes.
 
 require "stringio"
-require "penstock"
-require_relative "message_pack_random"
+require "penstock/message_pack"
+require_relative "random"
 
 Warning[:experimental] = false
 

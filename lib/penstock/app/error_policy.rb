@@ -44,7 +44,8 @@ module Penstock
         to = work.partition.route.options[:dead_letter]
         work.buried.each do |offset, error|
           count(work.partition, :dead_letters)
-          @main.event("dead_letter_queue.dispatched") { { **place, offset:, error:, to: } }
+          reason = error.is_a?(Processor::Rejected) ? Text.message(error) : nil
+          @main.event("dead_letter_queue.dispatched") { { **place, offset:, error:, to:, reason: } }
         end
         tell_late(work.late_error, place) if work.late_error
       end

@@ -50,10 +50,10 @@ class DemoApp
   HEAD = "%4s %7s %9s %6s %8s %8s %8s %7s %6s  %s"
   ROW = "%4d %7d %9d %6d %8d %8d %8d %7d %6d  %s"
   JOINING = 30
-  DRAINING = 60
+  DRAINING = 60 # seconds without progress
   AWAY = 3 # seconds without a broker
 
-  # @param kafka [Boolean] whether `bin/kafka` has started the cluster, and may restart its broker
+  # @param kafka [String, nil] the name under which `bin/kafka` has started the cluster, whose broker may be killed
   def initialize(seconds:, rate:, bootstrap:, kafka:, json:)
     @kafka = kafka
     @seconds = seconds
@@ -127,6 +127,7 @@ class DemoApp
       app.threads = 10
       app.commit_interval = 1
       app.monitor.subscribe("consumer.consuming.retry") { ledger.retry }
+      app.monitor.subscribe("error.occurred") { nil } # or each failure is a line on stderr, among the table
       app.monitor.subscribe("dead_letter_queue.dispatched") { |event| ledger.bury(event.payload.values_at(:partition, :offset)) }
       app.group(@group, kafka: { "session.timeout.ms": 6_000 }) do |group|
         group.topic @topic, to: processor, order: :key, value: :json, dead_letter: @dead, retry: { times: 5, from: 0.2, to: 2 }
@@ -144,12 +145,12 @@ class DemoApp
   def act(app, members)
     puts format(HEAD, "s", "sent", "processed", "lag", "waiting", "in work", "retries", "dead", "/s", "")
     sender = Thread.new { send_all }
-    before = 0
-    second = 0
-    until finished?(sender) || second > @seconds + DRAINING
+    before = second = idle = 0
+    until finished?(sender) || idle > DRAINING
       note = happen(app, members, second)
       sleep 1
       line(members, second += 1, before, note)
+      idle = sender.alive? || @ledger.processed > before ? 0 : idle + 1
       before = @ledger.processed
     end
     sender.value
@@ -190,7 +191,7 @@ class DemoApp
   end
 
   def restart(command)
-    system(File.expand_path("../kafka", __dir__), command, "1", out: File::NULL, err: File::NULL) or
+    system(File.expand_path("../kafka", __dir__), command, "1", "--name", @kafka, out: File::NULL, err: File::NULL) or
       raise "bin/kafka #{command} 1 has failed"
   end
 
@@ -241,7 +242,7 @@ class DemoApp
   def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 end
 
-options = { seconds: 18, rate: 500, bootstrap: nil, kafka: false, json: false }
+options = { seconds: 18, rate: 500, bootstrap: nil, kafka: nil, json: false }
 parser = OptionParser.new do |opts|
   %i[seconds rate].each do |name|
     opts.on("--#{name} N", Integer) do |value|
@@ -251,7 +252,7 @@ parser = OptionParser.new do |opts|
     end
   end
   opts.on("--bootstrap SERVERS") { |value| options[:bootstrap] = value }
-  opts.on("--kafka") { options[:kafka] = true } # from bin/demo
+  opts.on("--kafka NAME") { |value| options[:kafka] = value } # from bin/demo
   opts.on("--json") { options[:json] = true }
 end
 begin

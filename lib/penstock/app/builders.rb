@@ -5,7 +5,6 @@ module Penstock
     # What the block of {Penstock.app} gets.
     class Builder
       include ShortInspect
-      prepend Origin::OfSettings
 
       # A program cannot set them: the application commits, when messages are processed.
       OURS = %i[enable.auto.commit enable.auto.offset.store group.id].freeze
@@ -38,6 +37,9 @@ module Penstock
       attr_accessor :monitor
       # @return [Producer, nil] sends dead letters, and what processors produce. nil: one of its own
       attr_accessor :producer
+
+      Origin.note(self, %i[kafka producer_kafka threads commit_interval drain_timeout shutdown_timeout stall_after probe memory
+                           logger monitor producer])
 
       # {Penstock.app} makes it.
       def initialize

@@ -15,14 +15,16 @@ module Penstock
         "#{path.delete_prefix("#{Dir.pwd}/")}:#{found.lineno}"
       end
 
-      # The part of {Builder} that notes where its settings come from.
-      module OfSettings
-        NAMES = %i[kafka producer_kafka threads commit_interval drain_timeout shutdown_timeout stall_after probe memory logger
-                   monitor producer].freeze
-        NAMES.each do |name|
-          define_method(:"#{name}=") do |value|
+      # Makes the settings of {Builder} note where they come from.
+      # @param builder [Class]
+      # @param names [Array<Symbol>]
+      def self.note(builder, names)
+        names.each do |name|
+          writer = builder.instance_method(:"#{name}=")
+          builder.remove_method(:"#{name}=")
+          builder.define_method(:"#{name}=") do |value|
             (@origins ||= {})[name] = Origin.here
-            super(value)
+            writer.bind_call(self, value)
           end
         end
       end

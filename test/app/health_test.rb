@@ -153,7 +153,7 @@ class AppHealthTest < AppTestCase
     produce(name, %w[c])
     assert_empty @seen
     assert_predicate server.stop, :complete?
-    assert_empty [*Array.new(@seen.size) { @seen.pop }, *Array.new(quiet.size) { quiet.pop }, *Array.new(quieting.size) { quieting.pop }]
+    assert_equal [0, 0, 0], [@seen, quiet, quieting].map(&:size)
     assert_equal 1, committed_offset(name)
   end
 

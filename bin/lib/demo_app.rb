@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # What bin/demo --app shows once everything is built: an application, while a member joins and leaves its group, some messages are
-# poison, and a partition is slow.
+# poison, a partition is slow, and a broker fails.
 
 require "json"
 require "optparse"
@@ -47,10 +47,15 @@ class DemoApp
   PARTITIONS = 6
   KEYS = 200
   SLOW = 5 # partition
+  HEAD = "%4s %7s %9s %6s %8s %8s %8s %7s %6s  %s"
+  ROW = "%4d %7d %9d %6d %8d %8d %8d %7d %6d  %s"
   JOINING = 30
-  DRAINING = 60
+  DRAINING = 60 # seconds without progress
+  AWAY = 3 # seconds without a broker
 
-  def initialize(seconds:, rate:, bootstrap:, json:)
+  # @param kafka [String, nil] the name under which `bin/kafka` has started the cluster, whose broker may be killed
+  def initialize(seconds:, rate:, bootstrap:, kafka:, json:)
+    @kafka = kafka
     @seconds = seconds
     @rate = rate
     @bootstrap = bootstrap
@@ -66,11 +71,13 @@ class DemoApp
   def run
     cluster = Penstock::EmbeddedCluster.new unless @bootstrap
     @servers = @bootstrap || cluster.bootstrap_servers
+    @cluster = cluster
     make_topics(cluster)
     app = application
     introduce(cluster)
     members = [start(app)]
     act(app, members)
+    @broker&.join
     reports = members.map(&:stop)
     conclude(reports, cluster)
   ensure
@@ -120,6 +127,7 @@ class DemoApp
       app.threads = 10
       app.commit_interval = 1
       app.monitor.subscribe("consumer.consuming.retry") { ledger.retry }
+      app.monitor.subscribe("error.occurred") { nil } # or each failure is a line on stderr, among the table
       app.monitor.subscribe("dead_letter_queue.dispatched") { |event| ledger.bury(event.payload.values_at(:partition, :offset)) }
       app.group(@group, kafka: { "session.timeout.ms": 6_000 }) do |group|
         group.topic @topic, to: processor, order: :key, value: :json, dead_letter: @dead, retry: { times: 5, from: 0.2, to: 2 }
@@ -135,14 +143,14 @@ class DemoApp
 
   # Sends, and lets things happen, once a second.
   def act(app, members)
-    puts format("%4s %7s %9s %6s %8s %8s %7s %6s  %s", "s", "sent", "processed", "left", "in work", "retries", "dead", "/s", "")
+    puts format(HEAD, "s", "sent", "processed", "lag", "waiting", "in work", "retries", "dead", "/s", "")
     sender = Thread.new { send_all }
-    before = 0
-    second = 0
-    until finished?(sender) || second > @seconds + DRAINING
+    before = second = idle = 0
+    until finished?(sender) || idle > DRAINING
       note = happen(app, members, second)
       sleep 1
-      line(second += 1, before, note)
+      line(members, second += 1, before, note)
+      idle = sender.alive? || @ledger.processed > before ? 0 : idle + 1
       before = @ledger.processed
     end
     sender.value
@@ -153,6 +161,7 @@ class DemoApp
     when @seconds / 3
       members << app.start
       "a second member joins"
+    when @seconds / 2 then break_broker
     when @seconds * 2 / 3
       members.pop.stop
       "it leaves"
@@ -160,10 +169,30 @@ class DemoApp
     end
   end
 
-  def line(second, before, note)
+  # Lag and waiting messages are those of the applications' own metrics.
+  def line(members, second, before, note)
     done = @ledger.processed
-    puts format("%4d %7d %9d %6d %8d %8d %7d %6d  %s", second, @sent, done, @sent - done - @ledger.dead, @ledger.in_work,
-                @ledger.retries, @ledger.dead, done - before, note)
+    rows = members.flat_map(&:metrics)
+    puts format(ROW, second, @sent, done, rows.sum { |row| row.lag.to_i }, rows.sum(&:waiting), @ledger.in_work, @ledger.retries,
+                @ledger.dead, done - before, note)
+  end
+
+  def breaks? = @cluster || @kafka
+
+  def break_broker
+    return unless breaks?
+
+    @broker = Thread.new do
+      @cluster ? @cluster.broker_down(1) : restart("kill")
+      sleep AWAY
+      @cluster ? @cluster.broker_up(1) : restart("start")
+    end
+    "the broker fails; it is back in #{AWAY} s or more"
+  end
+
+  def restart(command)
+    system(File.expand_path("../kafka", __dir__), command, "1", "--name", @kafka, out: File::NULL, err: File::NULL) or
+      raise "bin/kafka #{command} 1 has failed"
   end
 
   def finished?(sender) = !sender.alive? && @ledger.processed + @ledger.dead >= @sent
@@ -213,7 +242,7 @@ class DemoApp
   def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 end
 
-options = { seconds: 18, rate: 500, bootstrap: nil, json: false }
+options = { seconds: 18, rate: 500, bootstrap: nil, kafka: nil, json: false }
 parser = OptionParser.new do |opts|
   %i[seconds rate].each do |name|
     opts.on("--#{name} N", Integer) do |value|
@@ -223,6 +252,7 @@ parser = OptionParser.new do |opts|
     end
   end
   opts.on("--bootstrap SERVERS") { |value| options[:bootstrap] = value }
+  opts.on("--kafka NAME") { |value| options[:kafka] = value } # from bin/demo
   opts.on("--json") { options[:json] = true }
 end
 begin

@@ -3,11 +3,15 @@
 require "penstock"
 require_relative "app/short_inspect"
 require_relative "app/around"
+require_relative "app/origin"
 require_relative "app/builders"
+require_relative "app/commit_window"
 require_relative "app/commits"
 require_relative "app/dead_letter"
 require_relative "app/decoders"
+require_relative "app/deliveries"
 require_relative "app/detours"
+require_relative "app/durations"
 require_relative "app/ending"
 require_relative "app/error_policy"
 require_relative "app/gates"
@@ -16,6 +20,7 @@ require_relative "app/health"
 require_relative "app/hooks"
 require_relative "app/lane"
 require_relative "app/lanes"
+require_relative "app/lags"
 require_relative "app/reports"
 require_relative "app/loop"
 require_relative "app/maker"
@@ -30,6 +35,7 @@ require_relative "app/partition"
 require_relative "app/probe"
 require_relative "app/processor"
 require_relative "app/processors"
+require_relative "app/publisher"
 require_relative "app/record_batch"
 require_relative "app/route"
 require_relative "app/route_options"
@@ -96,6 +102,9 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
 
     # @return [Hash{Symbol => Object}] librdkafka's settings for all clients
     def kafka = @settings.kafka
+
+    # For `penstock routes`.
+    def all_settings = @settings
 
     # For {Testing::Driver}: its groups have one member each, and several drivers of one application hear only their own events.
     def driven_settings

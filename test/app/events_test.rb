@@ -37,7 +37,7 @@ class AppEventsTest < AppTestCase
     end
     assert_equal %w[consumer.consuming.retry dead_letter_queue.dispatched consumer.consuming.retry message.skipped
                     consumer.consuming.retry partition.blocked], events.map(&:id)
-    assert_equal [[*PLACE, :attempt, :seconds], [*PLACE, :error, :to], [*PLACE, :attempt, :reason]].map(&:sort),
+    assert_equal [[*PLACE, :attempt, :seconds], [*PLACE, :error, :reason, :to], [*PLACE, :attempt, :reason]].map(&:sort),
                  events.values_at(0, 1, 3).map { |event| event.payload.keys.sort }
     assert_equal [[name, 0, 0, dead, "bad"], [1, 2]],
                  [events[1].payload.values_at(:topic, :partition, :offset, :to) + [events[1][:error].message],

@@ -70,7 +70,7 @@ class AppHealthTest < AppTestCase
                  server.health.then { |health| [health.state, health.live?, health.ready?, health.started?] }
   end
 
-  # behaviour: app.quiet, app.stalled
+  # behaviour: app.quieting, app.quiet, app.stalled
   def test_work_that_takes_too_long_is_reported_once_and_ends_liveness_only_if_no_worker_is_left
     name = topic(partitions: 2)
     stalled = nil
@@ -135,20 +135,25 @@ class AppHealthTest < AppTestCase
   # behaviour: app.quiet, app.stalled
   thorough def test_a_quiet_application_takes_nothing_more_and_stays_in_its_group
     name = topic(partitions: 1)
-    quiet = nil
-    server = blocked(name) { |app| quiet = events(app, "app.quiet") }
+    quieting = quiet = nil
+    server = blocked(name) do |app|
+      quieting = events(app, "app.quieting")
+      quiet = events(app, "app.quiet")
+    end
     produce(name, %w[a b])
     assert_equal [0], seen(1)
     2.times { server.quiet }
-    quiet.pop
+    quieting.pop
+    assert_empty quiet # work goes on
     @gate << true
+    quiet.pop
     eventually { committed_offset(name) == 1 }
     assert_equal [:quiet, true, false, true],
                  server.health.then { |health| [health.state, health.live?, health.ready?, server.running?] }
     produce(name, %w[c])
     assert_empty @seen
     assert_predicate server.stop, :complete?
-    assert_empty [*Array.new(@seen.size) { @seen.pop }, *Array.new(quiet.size) { quiet.pop }]
+    assert_equal [0, 0, 0], [@seen, quiet, quieting].map(&:size)
     assert_equal 1, committed_offset(name)
   end
 
@@ -180,7 +185,7 @@ class AppHealthTest < AppTestCase
     lines = Penstock::App.const_get(:Metrics).to_prometheus([row]).lines(chomp: true)
     assert_includes lines, 'penstock_app_in_work{group="a\"b\\\\c",topic="t"} 2'
     assert_includes lines, 'penstock_app_seconds_total{group="a\"b\\\\c",topic="t"} 1.5'
-    assert_equal 30, lines.size
+    assert(lines.all? { |line| line.start_with?("# ") || line.include?('{group="a\"b\\\\c"') })
   end
 
   thorough def test_metrics_of_an_application

@@ -1,11 +1,12 @@
 # frozen_string_literal: true
 
+require "logger"
 require_relative "../test_helper"
 require_relative "../support/app_test_case"
 
 # Applications: rebalances, the end, settings, and programs.
 class AppLifeTest < AppTestCase
-  slow(/partitions_move|max_poll|second_signal|hung/)
+  slow(/partitions_move|max_poll|second_signal|hung|hangs/)
 
   # ---- rebalances ----
 
@@ -121,15 +122,58 @@ class AppLifeTest < AppTestCase
     gate.close
   end
 
-  thorough def test_a_hung_listener_does_not_keep_stop_from_returning
+  # Nothing else waits for it: the group keeps its member, messages are processed, and offsets are committed.
+  def test_a_hung_listener_holds_up_nothing_and_is_named_at_the_end
+    name = topic(partitions: 1)
     gate = Thread::Queue.new
-    server = start(topic, configure: ->(app) { app.monitor.subscribe("app.stopping") { gate.pop } }) { nil }
+    tries = Thread::Queue.new
+    server = start(name, configure: ->(app) { app.monitor.subscribe("consumer.consuming.retry") { gate.pop } },
+                         retry: { from: 0, to: 0 }) do |record|
+      tries << true
+      raise "not yet" if tries.size == 1
+
+      @seen << record.payload
+    end
+    produce(name, 0...3)
+    assert_equal %w[0 1 2], seen(3)
+    produce(name, 3...5)
+    assert_equal %w[3 4], seen(2)
+    eventually { committed_offset(name) == 5 }
     report = nil
     assert_took(8, seconds_of { report = server.stop(timeout: 0.5) })
-    assert_equal [3, [@group]], [report.status, report.groups]
-    assert_match(/own thread.*#{File.basename(__FILE__)}/m, report.to_s)
+    assert_equal [3, [], ["a listener of consumer.consuming.retry"]],
+                 [report.status, report.groups, report.blockers.map(&:processor)]
+    assert_match(/#{File.basename(__FILE__)}/, report.to_s)
     gate.close
-    eventually { server.wait.blockers.empty? }
+    eventually { server.wait.complete? }
+  end
+
+  def test_a_logger_that_hangs_holds_up_nothing
+    name = topic(partitions: 1)
+    gate = Thread::Queue.new
+    logger = Logger.new(File::NULL)
+    logger.define_singleton_method(:error) { |*, &_| gate.pop }
+    produce(name, 0...3)
+    start(name, configure: ->(app) { app.logger = logger }, after_retries: :skip, retry: { times: 0 }) do |record|
+      raise "odd" if record.payload == "0"
+
+      @seen << record.payload
+    end
+    assert_equal %w[1 2], seen(2)
+    eventually { committed_offset(name) == 3 }
+    gate.close
+  end
+
+  def test_a_listener_may_stop_the_application
+    name = topic(partitions: 1)
+    produce(name, ["a"])
+    server = nil
+    stopped = Thread::Queue.new
+    server = start(name, configure: ->(app) { app.monitor.subscribe("message.skipped") { stopped << server.stop } },
+                         after_retries: :skip, retry: { times: 0 }) { raise "odd" }
+    eventually { !stopped.empty? }
+    assert_nil stopped.pop # it goes on, as the listener's thread is needed for it
+    assert_predicate server.wait, :complete?
   end
 
   slow def test_a_processor_may_stop_the_application
@@ -157,7 +201,7 @@ class AppLifeTest < AppTestCase
     end.start
     @servers << server
     assert_equal [*0...20], seen(20).sort
-    eventually { (Thread.list - before).size <= 3 } # and a moment ago those that read offsets
+    eventually { (Thread.list - before).size <= 4 } # and a moment ago those that read offsets
   end
 
   # ---- settings ----

@@ -10,6 +10,7 @@ class CLIAppTest < PenstockTest
     require "penstock/app"
     Penstock.app do |app|
       app.kafka = { "bootstrap.servers": ENV.fetch("SERVERS"), "sasl.password": "s3cret" }
+      app.threads = 7
       app.group "billing", kafka: { "session.timeout.ms": 6_000 } do |group|
         group.topic ENV.fetch("TOPIC"), to: ->(record) { puts(record.payload) || $stdout.flush }, order: :key
       end
@@ -42,10 +43,21 @@ class CLIAppTest < PenstockTest
   def test_routes_prints_every_option_and_no_secret
     status, out, err = cli("routes", "-r", "FILE")
     assert_equal [0, ""], [status, err]
-    assert_equal <<~TEXT, out.sub(/to Proc.*$/, "to Proc")
+    assert_equal <<~TEXT, out.gsub(%r{[^ (]*/app\.rb:}, "app.rb:").sub(/to Proc.* \(/, "to Proc (")
+      application
+        threads: 7 (app.rb:4)
+        commit_interval: 5 (default)
+        drain_timeout: 30 (default)
+        shutdown_timeout: 25 (default)
+        stall_after: 300 (default)
+        memory: nil (default)
+        probe: nil (default)
+        logger: nil (default)
+        monitor: Penstock::Monitor (default)
+        producer: nil (default)
       group billing, 1 connection
         kafka: bootstrap.servers, sasl.password, session.timeout.ms
-        "orders" to Proc
+        "orders" to Proc (app.rb:6)
           order: :key
           in_flight: 1000 (default)
           value: nil (default)
@@ -57,12 +69,13 @@ class CLIAppTest < PenstockTest
           throttle: nil (default)
           tick: nil (default)
           offsets: :automatic (default)
+          uncommitted: messages: 20000, bytes: 67108864 (default)
           retry: times: nil, from: 1, to: 60 (default)
           dead_letter: nil (default)
           after_retries: :block (default)
       group audit, 1 connection
         kafka: bootstrap.servers, sasl.password
-        /audit-.+/ to Nowhere
+        /audit-.+/ to Nowhere (app.rb:8)
           order: :partition (default)
           in_flight: 1000 (default)
           value: nil (default)
@@ -74,6 +87,7 @@ class CLIAppTest < PenstockTest
           throttle: nil (default)
           tick: nil (default)
           offsets: :automatic (default)
+          uncommitted: messages: 20000, bytes: 67108864 (default)
           retry: times: 3, from: 1, to: 60
           dead_letter: "dead"
           after_retries: :dead_letter (default)

@@ -19,6 +19,19 @@ class ReadmeTest < PenstockTest
     assert_match(/\Astored at offset 0 of partition \d\npersisted\n1000 delivered\n\z/, output_of(0))
   end
 
+  slow def test_the_application_processes_and_stops_at_a_signal
+    before = <<~RUBY
+      #{CLUSTER}
+      producer = Penstock::Producer.new("bootstrap.servers": cluster.bootstrap_servers)
+      producer.produce_many_sync(Array.new(3) { |i| { topic: "events", key: "k", payload: "message \#{i}", partition: 0 } })
+      def puts(text)
+        $stdout.puts text
+        Process.kill("TERM", Process.pid) if text.end_with?("2")
+      end
+    RUBY
+    assert_equal [0, 1, 2].map { |i| "events/0/#{i}: message #{i}" }, output_of(1, before:).lines(chomp: true)
+  end
+
   slow def test_the_consumer_processes_commits_and_stops_at_a_signal
     before = <<~RUBY
       #{CLUSTER}
@@ -35,17 +48,17 @@ class ReadmeTest < PenstockTest
       again = Penstock::Consumer.new("bootstrap.servers": cluster.bootstrap_servers, "group.id": "billing")
       puts again.committed("events", 0)[0]
     RUBY
-    assert_equal ["message 0", "message 1", "message 2", "true", "3"], output_of(1, before:, after:).lines(chomp: true)
+    assert_equal ["message 0", "message 1", "message 2", "true", "3"], output_of(2, before:, after:).lines(chomp: true)
   end
 
   slow def test_the_rails_initializer_makes_a_producer_that_delivers
     before = "#{CLUSTER}ENV[\"KAFKA\"] = cluster.bootstrap_servers"
     after = "puts PRODUCER.produce_sync(topic: \"events\", payload: \"x\").persisted?"
-    assert_equal "true\n", output_of(2, before:, after:)
+    assert_equal "true\n", output_of(3, before:, after:)
   end
 
   slow def test_the_embedded_cluster_needs_nothing_else
-    assert_equal "read hello\n", output_of(3, before: "")
+    assert_equal "read hello\n", output_of(4, before: "")
   end
 
   README.scan(%r{bin/\w+}).uniq.each do |command|

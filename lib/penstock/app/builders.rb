@@ -38,6 +38,9 @@ module Penstock
       # @return [Producer, nil] sends dead letters, and what processors produce. nil: one of its own
       attr_accessor :producer
 
+      Origin.note(self, %i[kafka producer_kafka threads commit_interval drain_timeout shutdown_timeout stall_after probe memory
+                           logger monitor producer])
+
       # {Penstock.app} makes it.
       def initialize
         @kafka = {}
@@ -113,7 +116,7 @@ module Penstock
       def values
         { kafka: @kafka, producer_kafka: @producer_kafka, threads:, commit_interval:, drain_timeout:, shutdown_timeout:, memory:,
           logger:, monitor:, producer:, stall_after:, probe: @target, hooks: @hooks.freeze,
-          topics: @topics || Admin::TopicCatalog.new }
+          topics: @topics || Admin::TopicCatalog.new, origins: (@origins || {}).freeze }
       end
 
       def check
@@ -183,7 +186,8 @@ module Penstock
 
       # Adds a topic.
       # @overload topic(name, to:, order: :partition, in_flight: 1_000, value: nil, key: nil, batch: nil, filter: nil, delay: nil,
-      #   expire: nil, throttle: nil, tick: nil, offsets: :automatic, retry: {}, dead_letter: nil, after_retries: nil)
+      #   expire: nil, throttle: nil, tick: nil, offsets: :automatic, uncommitted: {}, retry: {}, dead_letter: nil,
+      #   after_retries: nil)
       #   @param name [String, Symbol, Regexp] a pattern is for whole names
       #   @param to [Class, String, #call] a subclass of {Processor}, its name, or an object with a method `call`
       #   @param order [:partition, :key, :unordered] what is processed one after the other: the messages of a partition, those
@@ -199,6 +203,8 @@ module Penstock
       #   @param throttle [Hash, nil] { messages: 100, per: 1 }: at most so many messages of a partition in so many seconds
       #   @param tick [Numeric, nil] seconds: how often {Processor} has its method `tick` called, for each partition
       #   @param offsets [:automatic, :manual] what the group commits: what is processed, or what {Processor#checkpoint} says
+      #   @param uncommitted [Hash] { messages: 20_000, bytes: 67_108_864 }: how much of a partition may be processed and not
+      #     committed; a crash repeats so much. From half of it on a commit does not wait for its time. Not with manual offsets
       #   @param retry [Hash] { times: nil, from: 1, to: 60 }: how often a message is tried again, and the first and the longest
       #     wait in seconds. Each wait is twice the one before. The default of `times` is 5; with `after_retries: :block` it is
       #     nil: until it succeeds
@@ -219,7 +225,7 @@ module Penstock
           raise ErrorFactory.build(ConfigurationInvalidError, "the group #{id} has the topic #{name.inspect} twice")
         end
 
-        route = Route.new(name, to, RouteOptions.complete(name, options), options.keys)
+        route = Route.new(name, to, RouteOptions.complete(name, options), options.keys, Origin.here)
         check_dead_letter(route)
         Maker.new(route).check
         @routes << route

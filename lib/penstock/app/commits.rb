@@ -12,7 +12,7 @@ module Penstock
       def initialize(subscription, main)
         @subscription = subscription
         @main = main
-        @sent = false
+        @sent = @failed = false
         @since = nil
       end
 
@@ -24,9 +24,17 @@ module Penstock
         @main.timers.after(seconds) do
           next if @stopped
 
+          @failed = false
           @since = nil unless @sent || commit(@subscription.partitions) # what was refused may be gone with its partition
           every(seconds)
         end
+      end
+
+      # Does not wait for its time if much is processed. After an error the next one does.
+      def look
+        return if @sent || @failed || @stopped || @subscription.partitions.none?(&:commit_soon?)
+
+        commit(@subscription.partitions)
       end
 
       # Sends one commit for those that have something new. Its answer comes as an event.
@@ -42,7 +50,7 @@ module Penstock
       rescue Error => e
         @main.error("consumer.commit.error", e, group: @subscription.group.id)
         new.each { |partition| partition.tracker.not_committed }
-        true
+        @failed = true
       end
 
       # @param offsets [Hash{String => Hash{Integer => Integer}}]
@@ -51,6 +59,7 @@ module Penstock
         return if @stopped # the thread that closes has got it
 
         @sent = false
+        @failed = !error.nil?
         @since = nil unless error
         @subscription.partitions.each do |partition|
           sent = partition.sent or next
@@ -59,7 +68,9 @@ module Penstock
 
           partition.sent = nil
           error ? partition.tracker.not_committed : partition.tracker.committed(*sent)
+          @main.offer(partition)
         end
+        look
       end
 
       # The last one is sent.

@@ -40,15 +40,24 @@ module Penstock
       def tell(work)
         @main.watch.metrics.settled(work)
         place = work.partition.subscription.about(work.partition)
+        tell_consumed(work, place)
         to = work.partition.route.options[:dead_letter]
         work.buried.each do |offset, error|
           count(work.partition, :dead_letters)
-          @main.event("dead_letter_queue.dispatched") { { **place, offset:, error:, to: } }
+          reason = error.is_a?(Processor::Rejected) ? Text.message(error) : nil
+          @main.event("dead_letter_queue.dispatched") { { **place, offset:, error:, to:, reason: } }
         end
         tell_late(work.late_error, place) if work.late_error
       end
 
       private
+
+      def tell_consumed(work, place)
+        messages = work.slices.sum(&:done)
+        return if messages.zero?
+
+        @main.event("consumer.consumed") { { **place, offset: work.first_offset, messages:, time: work.seconds * 1000 } }
+      end
 
       def about(partition, lane)
         slice = lane.slices.first

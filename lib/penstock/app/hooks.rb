@@ -26,15 +26,19 @@ module Penstock
       def next_hook
         return if @state != :draining || @in_work.positive?
 
-        if @called_revoked || @processors.empty?
-          @state = :drained
-          return
-        end
-        @called_revoked = true
-        hook(:revoked)
+        name = last_hooks.shift unless @processors.empty?
+        return hook(name) if name
+
+        @state = :drained
+        nil
       end
 
       private
+
+      # When the partition was lost, `stopping` is of no use.
+      def last_hooks
+        @last_hooks ||= @subscription.stopping? && !@revoked ? %i[stopping revoked] : %i[revoked]
+      end
 
       def hook(name)
         @in_work += 1

@@ -25,6 +25,9 @@ module Penstock
         @seconds = nil # of a message, on average
       end
 
+      # @return [Integer] lanes that have messages; with :unordered, those that no worker has
+      def count = [@by_key.count { |_, lane| !lane.over? }, @ready.size].max
+
       # @return [Boolean]
       def ready? = !@ready.empty?
 

@@ -48,6 +48,7 @@ module Penstock
         @runtime = runtime
         settings.groups.flat_map(&:routes).each { |route| Maker.new(route).check_name }
         @monitor = settings.monitor
+        @publisher = runtime.publisher(@monitor, settings)
         @around = Around.new(settings.hooks)
         @set = runtime.consumer_set
         @clock = runtime.method(:now)
@@ -61,13 +62,13 @@ module Penstock
         @subscriptions = settings.groups.flat_map { |group| Array.new(group.connections) { Subscription.new(self, group) } }
         @watch = Watch.new(self, @clock, settings.stall_after)
         @state = :new
-        @sleeping = @quiet = false
-        @error = @report = @latest = nil
+        @sleeping = @quiet = @told_quiet = false
       end
 
       # Starts the threads, and joins the groups.
       def start
         @state = :running
+        @publisher.start
         @executor.start
         @subscriptions.each(&:open)
         @watch.start
@@ -76,6 +77,7 @@ module Penstock
         event("app.running") { {} }
       rescue StandardError
         @executor.stop
+        @publisher.close
         @subscriptions.each { |subscription| subscription.consumer&.close(timeout: 0) }
         @producer.close(timeout: 0) unless @settings.producer
         raise
@@ -108,18 +110,21 @@ module Penstock
         post { begin_force }
       end
 
-      # A listener of the program may keep the loop from ending.
+      # A listener of the program may keep the events from being published.
       # @return [StopReport]
       def wait
         nil until @thread.join(LOOK_EVERY) || (@latest && @clock.call > @latest)
-        @report || late_report
+        return late_report unless @report
+
+        left = @latest ? @latest - Reports::LATE - @clock.call : 0
+        @publisher.wait([left, Reports::LEAST].max) ? @report : unheard_report
       end
 
       # @return [Array<Work, HookWork>]
       def in_work = @executor.running.map(&:first)
 
-      # @return [Boolean] whether a worker or the loop calls
-      def own_thread? = Thread.current == @thread || @executor.own_thread?
+      # @return [Boolean] whether a worker, a listener or the loop calls
+      def own_thread? = Thread.current == @thread || @publisher.own_thread? || @executor.own_thread?
 
       # ---- for the parts, on the loop's thread ----
 
@@ -156,16 +161,6 @@ module Penstock
         @runtime.background(name, call) { |result, error| post { yield result, error } }
       rescue ThreadError => e # there are too many
         post { yield nil, e }
-      end
-
-      def event(name, &payload) = @monitor.listening?(name) && @monitor.instrument(name, payload.call)
-
-      def error(type, error, **about)
-        heard = @monitor.listening?("error.occurred")
-        @monitor.instrument("error.occurred", { type:, error:, caller: self, **about }) if heard
-        return if heard && @settings.logger.nil?
-
-        @settings.log(:error, "#{type} #{about.map { |pair| pair.join("=") }.join(" ")}: #{Text.describe(error)}")
       end
 
       # Of the time to stop.
@@ -232,6 +227,15 @@ module Penstock
         @executor.settled
         subscription = work.partition.subscription
         work.is_a?(Work) ? subscription.settle(work) : subscription.settle_hook(work)
+        tell_quiet if @quiet
+      end
+
+      # When nothing is in work any more.
+      def tell_quiet
+        return if @told_quiet || @state != :running || !@executor.idle?
+
+        @told_quiet = true
+        event("app.quiet") { {} }
       end
 
       # ---- the end ----
@@ -241,7 +245,8 @@ module Penstock
 
         @quiet = true
         @watch.look
-        event("app.quiet") { {} }
+        event("app.quieting") { {} }
+        tell_quiet
       end
 
       def begin_stop(timeout)
@@ -293,6 +298,7 @@ module Penstock
         left = @subscriptions.reject(&:left?).map { |subscription| subscription.group.id }
         @report = StopReport.new(@blockers || blockers, @error, left.uniq)
         event("app.stopped") { { report: @report } }
+        @publisher.close
       end
 
       # Of any thread.

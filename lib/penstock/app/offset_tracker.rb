@@ -28,7 +28,11 @@ module Penstock
         @skipped = []
         @changed = false
         @released = 0
+        @window = CommitWindow.new
       end
+
+      # @return [CommitWindow] what a crash would repeat
+      attr_reader :window
 
       # @param offset [Integer] where the group goes on
       # @param ranges [Array<Array(Integer, Integer)>] what an earlier member has processed behind it
@@ -54,6 +58,7 @@ module Penstock
       def complete(run, first, count)
         run.complete(first, count)
         @changed = true
+        @window.add(count, run.weight * count)
         completed(run)
       end
 
@@ -74,6 +79,7 @@ module Penstock
       # @return [Array(Integer, String)] the offset to commit and its metadata; nil: nothing was handed out yet
       def to_commit
         @changed = false
+        @window.sent
         @manual ? [@checkpoint, nil] : [@base, map]
       end
 
@@ -82,6 +88,7 @@ module Penstock
       def committed(offset, map)
         @committed = offset
         @committed_map = map
+        @window.committed
       end
 
       # What {to_commit} has returned was not committed.
@@ -128,6 +135,7 @@ module Penstock
         @skipped = []
         @released += @runs.sum(&:free)
         @runs.clear
+        @window = CommitWindow.new
       end
 
       def completed(run)

@@ -2,9 +2,12 @@
 
 module Penstock
   class App
-    # The part of {Partition} that holds messages back: pauses and its {Throttle}.
+    # The part of {Partition} that holds messages back: pauses, its {Throttle}, and its {CommitWindow}.
     # @api private
     module Pace
+      # @return [Boolean] whether a commit should not wait for its time
+      def commit_soon? = bounded? && @tracker.window.half?(@route.options[:uncommitted])
+
       # Of a worker: others begin no message any more.
       def ask_to_pause = @asked_to_pause = true
 
@@ -21,18 +24,26 @@ module Penstock
 
       def held? = @paused || @throttled || tick_first? || (@catching_up && @route.order == :partition)
 
+      # With manual offsets the program decides what a crash repeats.
+      def bounded? = @route.options[:offsets] == :automatic
+
+      # @return [Numeric] how many messages may begin before a commit succeeds
+      def allowance = bounded? ? @tracker.window.left(@route.options[:uncommitted]) - @handed_out : Float::INFINITY
+
       def take
-        return @lanes.take unless @throttle
+        return @lanes.take(allowance) unless @throttle
 
         allowed = @throttle.allowed
         return hold if allowed.zero?
 
-        @lanes.take(allowed).each { |slice| @throttle.take(slice.count) }
+        @lanes.take([allowed, allowance].min).each { |slice| @throttle.take(slice.count) }
       end
 
       # @return [Array] nothing
       def hold
-        @throttled = @subscription.later(@throttle.wait, self) { @throttled = nil }
+        seconds = @throttle.wait
+        @subscription.main.event("filtering.throttled") { { **@subscription.about(self), seconds: } }
+        @throttled = @subscription.later(seconds, self) { @throttled = nil }
         []
       end
 

@@ -43,7 +43,7 @@ module Penstock
         @backlog = []
         @timers = []
         @lanes = Lanes.new(route) { |seconds, action| subscription.later(seconds, self, &action) }
-        @bytes = @backlog_bytes = @in_work = @open = 0
+        @bytes = @backlog_bytes = @in_work = @handed_out = @open = 0
         @revoked = @cancelled = @queued = @asked_to_pause = @tick_due = @ticking = @end_reached = @catching_up = false
         @paused = @throttled = nil # timers that end it
       end
@@ -71,6 +71,12 @@ module Penstock
 
       # @return [Integer] messages that are polled and not finished
       def unfinished = @backlog.sum(&:size) + @open
+
+      # @return [Integer] messages
+      def uncommitted = @tracker.window.messages
+
+      # @return [Integer]
+      def lane_count = @lanes.count
 
       # Timers end with the assignment.
       # @param timer [Timers::Timer]
@@ -129,20 +135,21 @@ module Penstock
       # ---- what goes out ----
 
       # @return [Boolean]
-      def work? = @state == :running && (tick? || caught_up? || (!held? && (@lanes.ready? || may_fill?)))
+      def work? = @state == :running && (tick? || caught_up? || (!waits? && (@lanes.ready? || may_fill?)))
 
       # @return [Work, HookWork, nil] to be given to a worker
       def next_work
         return unless @state == :running
         return tick if tick?
         return caught_up if caught_up?
-        return if held?
+        return if waits?
 
         fill if !@lanes.ready? || @route.order != :partition
         slices = take
         return if slices.empty?
 
         @in_work += 1
+        @handed_out += slices.sum(&:count)
         Work.new(self, slices)
       end
 
@@ -152,6 +159,7 @@ module Penstock
       # @yieldparam lane [Lane] whose first message has failed, with the error
       def settle(work, &failed)
         @in_work -= 1
+        @handed_out -= work.size
         @lanes.measure(work.seconds, work.slices.sum(&:done))
         give_back_allowance(work)
         return settle_done(work) if work.done?
@@ -206,6 +214,8 @@ module Penstock
       private
 
       def new_tracker = OffsetTracker.new(manual: @route.options[:offsets] == :manual)
+
+      def waits? = held? || !allowance.positive?
 
       def may_fill? = !@backlog.empty? && room?
 

@@ -18,8 +18,9 @@ module Penstock
   # for one call at a time. What they keep in variables is gone with the assignment: use it as a cache.
   #
   # A subclass may also have these methods: `assigned` is called before the first message of an assignment; `revoked` after the
-  # last, before another member gets the partition, and when the application stops; `tick` as often as the route's option `tick`
-  # says; `caught_up` when everything is processed that the partition had. With `order: :partition`, no message is in work then.
+  # last, before another member gets the partition, and when the application stops; `stopping` before that, only when the
+  # application stops; `tick` as often as the route's option `tick` says; `caught_up` when everything is processed that the
+  # partition had. No message is in work during `stopping` and `revoked`, with `order: :partition` also during the others.
   #
   # The methods run on the application's worker threads.
   class Processor
@@ -167,7 +168,7 @@ module Penstock
     private
 
     def work_of(method)
-      text = "#{method} is possible while an application calls process, process_batch, tick or revoked"
+      text = "#{method} is possible while an application calls process, process_batch, tick, stopping or revoked"
       @work or raise ErrorFactory.build(UsageError, text, "Test it with Penstock::Testing.drive.")
     end
 

@@ -29,19 +29,17 @@ module Penstock
         give_back(processor) if processor
       end
 
+      # Calls `stopping` of all. Raises the first error of them.
+      # @param work [HookWork]
+      def stop(work)
+        all = Array.new(@all.size) { @all.pop }
+        all.each { |processor| @all << processor }
+        call_all(all, :stopping, work)
+      end
+
       # Calls `revoked` of all. Raises the first error of them.
       # @param work [HookWork]
-      def end(work)
-        error = nil
-        until @all.empty?
-          begin
-            call(@all.pop, :revoked, work)
-          rescue StandardError => e
-            error ||= e
-          end
-        end
-        raise error if error
-      end
+      def end(work) = call_all(Array.new(@all.size) { @all.pop }, :revoked, work)
 
       # @return [Processor]
       def borrow = idle || build
@@ -53,6 +51,16 @@ module Penstock
       def empty? = @all.empty?
 
       private
+
+      def call_all(processors, hook, work)
+        error = nil
+        processors.each do |processor|
+          call(processor, hook, work)
+        rescue StandardError => e
+          error ||= e
+        end
+        raise error if error
+      end
 
       def call(processor, hook, work)
         processor.__send__(:work_on, work)

@@ -8,6 +8,8 @@ module Penstock
       BACKTRACE = 5 # lines
       # Seconds. When so much more time is over, the loop itself hangs.
       LATE = 2.5
+      # So long listeners may take after the end, also when the time is up.
+      LEAST = 0.5
       private_constant :BACKTRACE
 
       # @return [String]
@@ -19,13 +21,38 @@ module Penstock
       # @return [Array<StopReport::Blocker>] what the workers do
       def blockers = @executor.running.map { |work, thread| blocker(work, thread) }
 
+      def event(name) = @monitor.listening?(name) && @publisher.publish(Event.new(name, yield))
+
+      # For the consumers.
+      # @return [Monitor]
+      def relay = @publisher.relay
+
+      def log(level, text) = @publisher.log(level, text)
+
+      def error(type, error, **about)
+        heard = @monitor.listening?("error.occurred")
+        @publisher.publish(Event.new("error.occurred", { type:, error:, caller: self, **about })) if heard
+        return if heard && @settings.logger.nil?
+
+        log(:error, "#{type} #{about.map { |pair| pair.join("=") }.join(" ")}: #{Text.describe(error)}")
+      end
+
       private
 
       # Of a program's thread.
       def late_report
-        here = StopReport::Blocker.new(processor: "the application's own thread, perhaps in a listener", seconds: LATE,
+        here = StopReport::Blocker.new(processor: "the application's own thread", seconds: LATE,
                                        backtrace: (@thread.backtrace || []).first(BACKTRACE))
         StopReport.new([here, *blockers], @error, @settings.groups.map(&:id))
+      end
+
+      # Everything has ended but a listener.
+      def unheard_report
+        processor, seconds, backtrace = @publisher.busy_with
+        return @report unless processor
+
+        listener = StopReport::Blocker.new(processor:, seconds:, backtrace: backtrace.first(BACKTRACE))
+        StopReport.new([*@report.blockers, listener], @report.error, @report.groups)
       end
 
       def blocker(work, thread)

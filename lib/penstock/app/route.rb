@@ -11,10 +11,15 @@ module Penstock
       # @return [Class, String, #call] as given
       attr_reader :processor
 
+      # @return [String, nil] the file and line that have added it
+      attr_reader :origin
+
       # {GroupBuilder#topic} makes it.
       # @param options [Hash{Symbol => Object}] complete
       # @param given [Array<Symbol>] those that the program has set
-      def initialize(topic, processor, options, given = [])
+      # @param origin [String, nil]
+      def initialize(topic, processor, options, given = [], origin = nil)
+        @origin = origin
         @topic = topic
         @processor = processor
         @options = options

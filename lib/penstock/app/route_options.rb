@@ -6,17 +6,19 @@ module Penstock
     # @api private
     module RouteOptions
       DEFAULTS = { order: :partition, in_flight: 1_000, value: nil, key: nil, batch: nil, filter: nil, delay: nil, expire: nil,
-                   throttle: nil, tick: nil, offsets: :automatic, retry: {}.freeze, dead_letter: nil,
+                   throttle: nil, tick: nil, offsets: :automatic, uncommitted: {}.freeze, retry: {}.freeze, dead_letter: nil,
                    after_retries: nil }.freeze
       RETRY = { times: nil, from: 1, to: 60 }.freeze
       TIMES = 5 # unless a message is tried for ever
       BATCH = { size: 100, wait: 0 }.freeze
+      # Messages of a partition that are processed and not committed, and their bytes.
+      UNCOMMITTED = { messages: 20_000, bytes: 64 << 20 }.freeze
       THROTTLE = { messages: nil, per: 1 }.freeze
       ORDERS = %i[partition key unordered].freeze
       OFFSETS = %i[automatic manual].freeze
       AFTER = %i[block dead_letter skip stop].freeze
       FORM = "group.topic(\"orders\", to: Orders, order: :key)"
-      private_constant :DEFAULTS, :RETRY, :TIMES, :BATCH, :THROTTLE, :ORDERS, :OFFSETS, :AFTER, :FORM
+      private_constant :DEFAULTS, :RETRY, :TIMES, :BATCH, :UNCOMMITTED, :THROTTLE, :ORDERS, :OFFSETS, :AFTER, :FORM
 
       class << self
         # @param options [Hash] as given
@@ -42,6 +44,7 @@ module Penstock
           codec(:key, options[:key])
           gates(options)
           options[:throttle] = throttle(options[:throttle])
+          options[:uncommitted] = uncommitted(options[:uncommitted])
           options[:batch] = batch(options[:batch], options[:order])
           dead_letter(options)
         end
@@ -82,6 +85,14 @@ module Penstock
           end
           seconds(:throttle, :per, given[:per])
           given[:per] >= 0.001 or invalid(":throttle needs per: seconds from 0.001, not #{given[:per]}")
+          given.freeze
+        end
+
+        def uncommitted(given)
+          given = hash(:uncommitted, given, UNCOMMITTED)
+          given.each do |part, value|
+            invalid(":uncommitted needs #{part}: an Integer from 1, not #{value.inspect}") unless whole?(value, 1)
+          end
           given.freeze
         end
 

@@ -15,6 +15,8 @@ module Penstock
 
       # @return [Float, nil] when it was polled
       attr_reader :since
+      # @return [Integer] bytes of one message, on average
+      attr_reader :weight
 
       # @param batch [Batch]
       # @param since [Float, nil]
@@ -23,6 +25,7 @@ module Penstock
         @batch = batch
         @offsets = batch.offsets
         @bytes = batch.__send__(:call_memory)
+        @weight = @bytes / @offsets.size
         @done = 0 # how many at the beginning are processed
         @later = nil # which of those behind are, too
       end

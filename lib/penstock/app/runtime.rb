@@ -17,6 +17,9 @@ module Penstock
       # @return [ConsumerSet]
       def consumer_set = ConsumerSet.new
 
+      # @return [Boolean] whether there are leaders of partitions
+      def asks_leaders? = true
+
       # @return [Class, nil] for {ConsumerConfig#client_class}
       def client_class = nil
 
@@ -28,6 +31,11 @@ module Penstock
       # @param finished [#call]
       # @return [ThreadExecutor]
       def executor(size, finished) = ThreadExecutor.new(size, finished)
+
+      # @param monitor [Monitor] the application's
+      # @param settings [Settings]
+      # @return [Publisher]
+      def publisher(monitor, settings) = Publisher.new(monitor, settings)
 
       # @return [Thread]
       def start_loop(&) = Threads.start("penstock.app", &)

@@ -5,7 +5,7 @@ module Penstock
     # All settings of an application, checked and complete. Frozen.
     # @api private
     Settings = Struct.new(:kafka, :producer_kafka, :groups, :threads, :commit_interval, :drain_timeout, :shutdown_timeout,
-                          :memory, :logger, :monitor, :producer, :hooks, :stall_after, :probe, :topics,
+                          :memory, :logger, :monitor, :producer, :hooks, :stall_after, :probe, :topics, :origins,
                           keyword_init: true) do
       include ShortInspect
 

@@ -33,6 +33,17 @@ module Penstock
         end
       end
 
+      # Karafka's names.
+      ENDS = { revoked: "consumer.revoked", stopping: "consumer.shutdown" }.freeze
+      private_constant :ENDS
+
+      # @param work [HookWork] has run
+      def tell(work)
+        hook_failed(work) if work.error
+        name = ENDS[work.hook] or return
+        @main.event(name) { @subscription.about(work.partition) }
+      end
+
       # @param work [HookWork]
       def hook_failed(work)
         return @main.fail(work.error) if Work.fatal?(work.error)

@@ -28,6 +28,8 @@ module Penstock
       attr_reader :commits
       # @return [Detours]
       attr_reader :detours
+      # @return [Lags]
+      attr_reader :lags
 
       # @param main [Loop]
       # @param group [GroupSettings]
@@ -43,6 +45,7 @@ module Penstock
         @commits = Commits.new(self, main)
         @starts = Starts.new(self, main)
         @detours = Detours.new(self, main)
+        @lags = Lags.new(self, main)
         @dead_letters = group.routes.select { |route| route.options[:dead_letter] }.to_h do |route|
           [route, DeadLetter.new(main.producer, route.options[:dead_letter], group.id, main.runtime)]
         end
@@ -64,6 +67,9 @@ module Penstock
       # @return [Boolean]
       def open? = @state == :open
 
+      # @return [Boolean] whether the application stops, and partitions end because of it
+      def stopping? = @state == :draining
+
       # @return [Boolean]
       def closed? = @state == :closed
 
@@ -76,6 +82,7 @@ module Penstock
         @consumer.subscribe(*@group.routes.map(&:topic))
         read
         @commits.every(@main.settings.commit_interval)
+        @lags.keep_asking if @main.runtime.asks_leaders?
       end
 
       # ---- reading ----
@@ -180,6 +187,7 @@ module Penstock
         partition = work.partition
         @main.tell(work)
         partition.settle(work) { |lane, error| @main.failed(partition, lane, error) }
+        @commits.look if partition.commit_soon?
         after_work(partition)
       end
 
@@ -187,7 +195,7 @@ module Penstock
       def settle_hook(work)
         partition = work.partition
         partition.settle_hook(work)
-        @starts.hook_failed(work) if work.error
+        @starts.tell(work)
         try_start(partition) if work.hook == :assigned && !work.error
         after_work(partition)
       end
@@ -214,7 +222,7 @@ module Penstock
       private
 
       def monitor
-        Monitor.new(above: @main.monitor).tap do |monitor|
+        Monitor.new(above: @main.relay).tap do |monitor|
           monitor.subscribe("rebalance.held_back") { |event| held_back(event[:partitions]) }
           monitor.subscribe("offsets.committed") { |event| @commits.answered(event[:offsets], nil) }
           monitor.subscribe("offsets.commit_failed") { |event| @commits.answered(event[:offsets], event[:error]) }

@@ -30,7 +30,7 @@ module Penstock
         @apart = {}.compare_by_identity # subscriptions that are not in their groups, and since when
         @known = {} # stalls that were published
         @started = false
-        @metrics = Metrics.new
+        @metrics = Metrics.new(clock)
         @found = Found.new(clock.call, :running, false, true, [].freeze).freeze
       end
 
@@ -49,6 +49,7 @@ module Penstock
         @found = Found.new(now, @main.state, joined, able?(stalls), stalls.freeze).freeze
         publish(stalls)
         @metrics.publish(@main.subscriptions)
+        @main.event("app.metrics") { { metrics: @metrics.latest } }
       end
 
       # Of any thread.
@@ -109,7 +110,7 @@ module Penstock
 
       def tell(stall)
         @main.event("app.stalled") { stall.to_h }
-        @main.settings.log(:warn, "stalled: #{stall}")
+        @main.log(:warn, "stalled: #{stall}")
       end
     end
     private_constant :Watch

@@ -7,6 +7,7 @@ module Penstock
     # @api private
     class Work
       include ShortInspect
+      include Deliveries
 
       # What ends the application: nobody can know what is left.
       FATAL = [SystemExit, SignalException, NoMemoryError].freeze
@@ -50,10 +51,11 @@ module Penstock
         @processor = @partition.processors.borrow
         @processor.__send__(:work_on, self)
         @gates = @partition.gates
-        @partition.route.batch? ? run_batch : @slices.each { |slice| run_slice(slice) }
+        @partition.route.batch? ? run_batch : run_slices
       rescue Exception => e # rubocop:disable Lint/RescueException -- the loop decides what follows
         @slices.first.error = e
       ensure
+        forget_undelivered
         give_back
         @seconds = now - @started
       end
@@ -72,7 +74,9 @@ module Penstock
 
       # For {Processor#produce}.
       def produce(message)
-        @partition.produce(message).tap { |handle| (@produced ||= []) << [handle, @batch ? @batch.done_count : 0] }
+        handle = @partition.produce(message)
+        @batch ? (@produced ||= []) << [handle, @batch.done_count] : sent(handle, @slice)
+        handle
       end
 
       # For {Processor#checkpoint}.
@@ -88,15 +92,24 @@ module Penstock
         record ? record.offset : @slices.first.run.offsets[@slices.first.first]
       end
 
+      # @return [Integer] before its slices have advanced
+      def first_offset = @slices.first.run.offsets[@slices.first.first]
+
       # @param error [Exception]
       # @return [Boolean]
       def self.fatal?(error) = FATAL.any? { |kind| error.is_a?(kind) }
 
       private
 
+      def run_slices
+        @slices.each { |slice| run_slice(slice) }
+        await_deliveries
+      end
+
       def run_slice(slice)
         return if @stopped&.include?(slice.lane)
 
+        @slice = slice
         while slice.done < slice.count
           return unless go_on? && due?(slice)
 
@@ -157,7 +170,11 @@ module Penstock
       # @return [Array(Integer, Exception)] the latter, and why not all
       def process_batch(batch)
         @batch = batch
-        around { @processor.process_batch(batch) }
+        @produced = nil
+        @partition.around.call(self) do
+          @processor.process_batch(batch)
+          @produced&.each { |handle,| handle.wait }
+        end
         [yield(@told ? batch.done_count : batch.size), nil]
       rescue Exception => e # rubocop:disable Lint/RescueException -- the same
         [yield([batch.done_count, *delivered_for(e)].min), e]
@@ -194,15 +211,7 @@ module Penstock
       def command?(error) = error.is_a?(Processor::Paused) || error.is_a?(Processor::SeekTo)
 
       def process
-        around { @processor.process(@record) } if @gates.nil? || @gates.pass?(@record)
-      end
-
-      # What was sent is delivered when it returns.
-      def around
-        @produced = nil
-        @partition.around.call(self) do
-          yield.tap { @produced&.each { |handle,| handle.wait } }
-        end
+        @partition.around.call(self) { @processor.process(@record) } if @gates.nil? || @gates.pass?(@record)
       end
 
       def bury(lane) = @partition.bury(@record, lane.dead, lane.attempt)
@@ -218,7 +227,7 @@ module Penstock
       def now = @partition.runtime.now
     end
 
-    # A call of the hook `assigned`, `tick`, `caught_up` or `revoked`.
+    # A call of the hook `assigned`, `tick`, `caught_up`, `stopping` or `revoked`.
     # @api private
     class HookWork
       include ShortInspect
@@ -260,6 +269,7 @@ module Penstock
         @started = @partition.runtime.now
         case @hook
         when :assigned then @partition.processors.begin
+        when :stopping then @partition.processors.stop(self)
         when :revoked then @partition.processors.end(self)
         else @partition.stops? || @partition.processors.call_one(@hook, self)
         end

@@ -40,7 +40,8 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       consumer.connected consumer.closing consumer.closed consumer.caught_up messages.polled
       rebalance.partitions_assigned rebalance.partitions_revoked rebalance.held_back partition.stuck partition.reset
       offsets.committed offsets.commit_failed
-      app.running app.quiet app.stopping app.stopped app.stalled
+      app.running app.quieting app.quiet app.stopping app.stopped app.stalled app.metrics
+      consumer.consumed consumer.revoked consumer.shutdown filtering.throttled
       consumer.consuming.retry consumer.consuming.pause consumer.consuming.seek client.pause client.resume
       dead_letter_queue.dispatched message.skipped partition.blocked work.abandoned offsets.map_ignored
       listener.slow error.occurred

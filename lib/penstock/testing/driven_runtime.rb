@@ -28,10 +28,12 @@ module Penstock
       end
 
       def time = BEGINNING + @now
+      def asks_leaders? = false
       def client_class = Testing.const_get(:DrivenClient)
       def consumer_set = DrivenSet.new
       def producer(_settings) = Unclosed.new(@producer)
       def executor(size, finished) = @executor = DrivenExecutor.new(size, finished)
+      def publisher(monitor, settings) = InlinePublisher.new(monitor, settings)
       def start_loop = nil
 
       # Something else may happen before the loop knows the result.
@@ -102,6 +104,7 @@ module Penstock
 
       def start = nil
       def stop = nil
+      def idle? = @accepted.zero?
       def room? = @accepted < @size * AHEAD
 
       def submit(work)

@@ -62,7 +62,7 @@ module Penstock
 
       %w[producer.connected producer.closing producer.closed producer.disconnected transaction.started transaction.committed
          transaction.aborted transaction.finished consumer.connected consumer.closing consumer.closed
-         app.running app.quiet app.stopping].each do |name|
+         app.running app.quieting app.quiet app.stopping].each do |name|
         define_method(:"on_#{name.tr(".", "_")}") { |event| line(:info, event) }
       end
 
@@ -93,9 +93,13 @@ module Penstock
         define_method(:"on_#{name.tr(".", "_")}") { |event| line(:warn, event, **event.payload) }
       end
 
-      %w[consumer.consuming.pause consumer.consuming.seek client.pause client.resume].each do |name|
+      %w[consumer.consuming.pause consumer.consuming.seek client.pause client.resume filtering.throttled consumer.revoked
+         consumer.shutdown].each do |name|
         define_method(:"on_#{name.tr(".", "_")}") { |event| line(:info, event, **event.payload) }
       end
+
+      # Called by the monitor.
+      def on_consumer_consumed(event) = line(:debug, event, **event.payload.except(:time))
 
       # Called by the monitor.
       def on_dead_letter_queue_dispatched(event)

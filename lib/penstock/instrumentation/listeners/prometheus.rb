@@ -53,6 +53,9 @@ module Penstock
         "consumer_queue_messages" => [:gauge, "Messages that were fetched and not polled."],
         "consumer_assigned_partitions" => [:gauge, "Assigned partitions."],
         "consumer_connected" => [:gauge, "Consumers of this id that are connected."],
+        **AppNumbers::GAUGES.to_h { |name, help| ["app_#{name}", [:gauge, help]] },
+        **AppNumbers::TIMES.to_h { |name, help| ["app_#{name}_seconds", [:gauge, help]] },
+        **AppNumbers::COUNTERS.to_h { |name, help| ["app_#{name}_total", [:counter, help]] },
         "info" => [:gauge, "Versions; always 1."]
       }.freeze
       Ractor.make_shareable(FAMILIES)
@@ -83,6 +86,7 @@ module Penstock
         @namespace = namespace.to_s
         @labels = labels.transform_keys(&:to_s)
         @max_closed = max_closed
+        @apps = [] # process, and rows by group and topic
         @closed = {} # labels with their ids, the oldest first
         super(topics:)
       end
@@ -115,6 +119,7 @@ module Penstock
         series["info"] = { { "version" => VERSION, "librdkafka" => Penstock.librdkafka_version } => 1 }
         gauges(live, series)
         consumer_gauges(consumers, series)
+        series.merge!(AppNumbers.series(@apps))
         FAMILIES.each { |name, (type, help)| page.family(name, type, help, series.fetch(name, {})) }
         page.to_s
       end
@@ -168,6 +173,9 @@ module Penstock
         payload = event.payload
         add(event, "errors_total", "type" => EventFormatter.text(payload[:type]), "code" => EventFormatter.code(payload[:error]))
       end
+
+      # Called by the monitor.
+      def on_app_metrics(event) = @apps = AppNumbers.merge(@apps, event)
 
       # @return [String]
       def inspect = "#<#{self.class} #{@namespace}_*>"

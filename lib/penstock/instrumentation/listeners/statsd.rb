@@ -167,6 +167,7 @@ module Penstock
           client ? ExternalClient.new(client, tags, distribution) : Wire.new(host, port, tags, dogstatsd, distribution)
         end
         @reported = nil
+        @apps = {}
         super(topics:)
       end
 
@@ -265,6 +266,15 @@ module Penstock
         @picks.each(event) do |type, name, number, tags|
           key = key_of("rd_kafka.#{name}", event, tags.to_a.flatten(1))
           type == :count ? books.add(key, number) : books.gauge(key, number)
+        end
+        keep_running
+      end
+
+      # Called by the monitor.
+      def on_app_metrics(event)
+        label = ->(topic) { topic_label(topic) unless @topic_limit.zero? }
+        AppNumbers.each_change(event, @apps, label) do |name, number, tags, grows|
+          books.public_send(grows ? :add : :gauge, key_of(name, event, tags), number)
         end
         keep_running
       end

@@ -1,0 +1,127 @@
+# frozen_string_literal: true
+
+require_relative "../test_helper"
+require "penstock/testing"
+
+# What processors send, and how much a crash repeats.
+class AppDeliveriesTest < PenstockTest
+  def setup
+    super
+    @seen = []
+  end
+
+  def drive(to, **options)
+    Penstock::Testing.drive(Penstock.app do |app|
+      app.kafka = { "bootstrap.servers": "nowhere" }
+      app.commit_interval = 60
+      app.group("billing") { |group| group.topic "orders", to:, retry: { times: 2, from: 1, to: 1 }, **options }
+    end, seed: 7)
+  end
+
+  # A processor that sends each message, and then does what the block says.
+  def sending(&block)
+    seen = @seen
+    Class.new(Penstock::Processor) do
+      define_method(:process) do |message|
+        seen << message.payload
+        produce({ topic: "bills", payload: message.payload })
+        instance_exec(message, &block) if block
+      end
+    end
+  end
+
+  def produce(driver, count, **more) = count.times { |i| driver.produce("orders", key: "k", payload: i.to_s, **more) }
+
+  def fail_deliveries(driver, times)
+    driver.instance_variable_get(:@runtime).sent.fail_next(:msg_timed_out, times:)
+  end
+
+  def bills(driver) = driver.produced("bills").map { |message| message[:payload] }
+
+  # Otherwise each message of a key takes a round trip to the brokers.
+  %i[partition key].each do |order|
+    define_method("test_a_message_does_not_wait_for_the_delivery_of_the_one_before_it_with_the_order_#{order}") do
+      driver = drive(sending, order:)
+      produce(driver, 5)
+      fail_deliveries(driver, 1)
+      driver.run
+      assert_equal %w[0 1 2 3 4], @seen
+      driver.advance(120)
+      assert_equal %w[0 1 2 3 4] * 2, @seen # the first one was not delivered, so all of its lane come again, in order
+      assert_equal %w[1 2 3 4 0 1 2 3 4], bills(driver)
+      assert_equal 5, driver.committed("billing", "orders")
+    end
+  end
+
+  def test_other_keys_do_not_come_again_with_one_whose_delivery_failed
+    driver = drive(sending, order: :key)
+    driver.produce("orders", key: "a", payload: "a")
+    driver.produce("orders", key: "b", payload: "b")
+    fail_deliveries(driver, 1)
+    driver.advance(120)
+    assert_equal [3, 2], [@seen.size, bills(driver).size]
+    assert_equal 2, driver.committed("billing", "orders")
+  end
+
+  def test_a_message_that_is_skipped_after_it_has_sent_counts_when_that_is_delivered
+    driver = drive(sending { skip("sent") })
+    produce(driver, 1)
+    fail_deliveries(driver, 1)
+    driver.advance(120)
+    assert_equal [%w[0 0], %w[0]], [@seen, bills(driver)]
+  end
+
+  # The processor ends its thread, or the process, before it is known whether earlier messages of the work are delivered.
+  { "ends_its_thread" => -> { Thread.exit }, "exits" => -> { exit } }.each do |name, action|
+    define_method("test_nothing_counts_that_was_not_delivered_when_a_processor_#{name}") do
+      action = -> { throw :away } if name == "ends_its_thread" # the driver has no threads
+      driver = drive(sending { |message| action.call if message.payload == "2" })
+      produce(driver, 3)
+      fail_deliveries(driver, 1)
+      driver.advance(0.5)
+      driver.advance(5) if driver.health.state != :ended
+      assert_operator driver.committed("billing", "orders").to_i, :<=, bills(driver).include?("0") ? 3 : 0
+    end
+  end
+
+  # ---- what a crash repeats ----
+
+  { partition: {}, key: { in_flight: 10 }, unordered: { in_flight: 10 } }.each do |order, options|
+    define_method("test_a_crash_repeats_no_more_than_the_route_says_with_the_order_#{order}") do
+      driver = drive(->(message) { @seen << message.offset }, order:, uncommitted: { messages: 50 }, **options)
+      200.times { |i| driver.produce("orders", key: "k#{i % 20}", payload: "x") }
+      driver.fail_commits("billing", 1)
+      driver.advance(30)
+      assert_equal [50, nil], [@seen.size, driver.committed("billing", "orders")]
+      driver.advance(70) # the next commit succeeds, and later ones do not wait for the interval
+      assert_equal [*0...200], @seen.sort
+      driver.crash
+      driver.advance(1)
+      assert_operator @seen.size, :<=, 250
+    end
+  end
+
+  def test_much_that_is_processed_is_committed_before_the_interval_is_over
+    driver = drive(->(message) { @seen << message.offset }, uncommitted: { messages: 1_000, bytes: 2_000 })
+    100.times { driver.produce("orders", payload: "x" * 100) }
+    driver.advance(1)
+    assert_operator driver.committed("billing", "orders").to_i, :>=, 50
+    assert_equal 100, @seen.size
+  end
+
+  def test_with_manual_offsets_the_program_decides
+    seen = @seen
+    driver = drive(Class.new(Penstock::Processor) { define_method(:process) { |message| seen << message.offset } },
+                   offsets: :manual, uncommitted: { messages: 5 })
+    produce(driver, 20)
+    driver.advance(5)
+    assert_equal 20, @seen.size
+  end
+
+  def test_wrong_limits
+    [{ messages: 0 }, { bytes: nil }, { messages: 1.5 }, 5].each do |uncommitted|
+      assert_raises(Penstock::ConfigurationInvalidError) { drive(->(_) {}, uncommitted:) }
+    end
+    assert_raises(ArgumentError) { drive(->(_) {}, uncommitted: { message: 5 }) }
+  end
+end

@@ -27,7 +27,6 @@ module Penstock
   class Admin
     extend RequiresSuper
     include Uncopyable
-    include CredentialChecks
     include AsJson
 
     require_relative "admin/values"
@@ -116,7 +115,7 @@ module Penstock
     def set_credentials(username, password)
       raise ErrorFactory.build(AdminClosedError, "the admin client is closed", admin_id: id) if closed?
 
-      check_credentials(username, password, admin_id: id)
+      CredentialChecks.check(config.kafka, username, password, admin_id: id)
       @readers.set_credentials(username, password)
       @client.set_credentials(username, password)
     end
@@ -143,7 +142,7 @@ module Penstock
     def inspect = "#<#{self.class} #{Text.printable(id)} #{state}>"
 
     # (see AsJson#as_json)
-    def as_json(_options = nil) = json(id:, state: state.to_s)
+    def as_json(_options = nil) = AsJson.of(self, id:, state: state.to_s)
 
     private
 
@@ -153,7 +152,7 @@ module Penstock
     # @param consumer [Boolean] whether it has a consumer's settings; see {Readers}
     # @return [Native::AdminClient]
     def native_client(kafka, consumer:)
-      refresher = Native::TokenRefresher.new(self, :admin_id) if config.oauth.token_provider_listener
+      refresher = Native::TokenRefresher.new(self, :admin_id, config) if config.oauth.token_provider_listener
       Native::AdminClient.new(id, kafka, Poller.instance, config.logger, config.close_timeout, config.rejection_timeout,
                               config.unreachable_timeout, refresher, consumer)
     end

@@ -112,7 +112,7 @@ class ConsumerEventsTest < ConsumerTestCase
     one.monitor.clear("messages.polled")
     take(one, 2)
     assert_empty seen
-    assert_nil one.send(:call_news)
+    assert_nil Internal.of(one).client.news
   end
 
   # Of the calling thread, whose interrupts are deferred.
@@ -501,7 +501,7 @@ class ConsumerEventsTest < ConsumerTestCase
     name = filled(1)
     plain = reading(name)
     take(plain, 1)
-    interval = ->(one) { one.send(:notifier).instance_variable_get(:@interval) }
+    interval = ->(one) { Internal.of(one).notifier.instance_variable_get(:@interval) }
     log = StringIO.new
     late = reading(name) { |config| config.logger = Logger.new(log) }
     take(late, 1)
@@ -538,7 +538,7 @@ class ConsumerEventsTest < ConsumerTestCase
     one = reading(name, "statistics.interval.ms": 20)
     errors = events(one.monitor, "error.occurred")
     one.monitor.subscribe("statistics.emitted") { |event| event[:statistics] }
-    one.define_singleton_method(:call_statistics) { "{ \"client_id\": \"a\"b\" }" }
+    Internal.of(one).client.define_singleton_method(:statistics) { "{ \"client_id\": \"a\"b\" }" }
     polling(one) { errors.size > 1 }
     assert_equal [["callbacks.statistics.error", JSON::ParserError, one.id]],
                  errors.map { |event| [event[:type], event[:error].class, event[:consumer_id]] }.uniq

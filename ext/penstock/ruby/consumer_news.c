@@ -1,5 +1,5 @@
 /*
- * Penstock::Consumer, continued: what its listeners, metrics and statistics need from the core (core/consume/news.c).
+ * Penstock::Native::ConsumerClient, continued: what its listeners, metrics and statistics need from the core (core/consume/news.c).
  */
 #include "ruby/penstock.h"
 #include <stdlib.h>
@@ -7,10 +7,11 @@
 
 void penstock_publish_news(VALUE self, struct ps_consumer *consumer)
 {
-    if (atomic_load_explicit(&consumer->news.count, memory_order_relaxed)) rb_funcall(self, rb_intern("publish_news"), 0);
+    if (atomic_load_explicit(&consumer->news.count, memory_order_relaxed))
+        rb_funcall(penstock_consumer_callbacks(self), rb_intern("news_arrived"), 0);
 }
 
-/* call_listen(kinds, interval): what has listeners, and librdkafka's statistics.interval.ms if the consumer is not open yet. */
+/* listen(kinds, interval): what has listeners, and librdkafka's statistics.interval.ms if the consumer is not open yet. */
 static VALUE consumer_call_listen(VALUE self, VALUE kinds, VALUE interval)
 {
     struct ps_consumer *consumer = penstock_consumer_get(self);
@@ -141,10 +142,10 @@ static VALUE consumer_call_counts(VALUE self)
     return list;
 }
 
-void penstock_consumer_news_init(VALUE consumer_class)
+void penstock_consumer_news_init(VALUE client_class)
 {
-    rb_define_private_method(consumer_class, "call_listen", consumer_call_listen, 2);
-    rb_define_private_method(consumer_class, "call_news", consumer_call_news, 0);
-    rb_define_private_method(consumer_class, "call_statistics", consumer_call_statistics, 0);
-    rb_define_private_method(consumer_class, "call_counts", consumer_call_counts, 0);
+    rb_define_method(client_class, "listen", consumer_call_listen, 2);
+    rb_define_method(client_class, "news", consumer_call_news, 0);
+    rb_define_method(client_class, "statistics", consumer_call_statistics, 0);
+    rb_define_method(client_class, "counts", consumer_call_counts, 0);
 }

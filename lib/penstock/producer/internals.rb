@@ -102,6 +102,9 @@ module Penstock
       # @return [Boolean] whether its client has had a fatal error
       def fatal? = !@variants.own&.client&.fatal_error.nil?
 
+      # For {ConnectionPool}: whether it can do nothing more.
+      def broken? = closed? || fatal?
+
       # See {Producer#client}.
       def client
         check_usable
@@ -164,7 +167,7 @@ module Penstock
 
         Native::ProducerClient.new(id, kafka, poller, config.logger, *Native::ProducerClient.settings_of(config)).tap do |client|
           client.event_source = @events
-          client.token_refresher = Native::TokenRefresher.new(@producer, :producer_id) if config.oauth.token_provider_listener
+          client.token_refresher = Native::TokenRefresher.new(@producer, :producer_id, config) if config.oauth.token_provider_listener
         end
       end
 

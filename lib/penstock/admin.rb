@@ -153,8 +153,9 @@ module Penstock
     # @return [Native::AdminClient]
     def native_client(kafka, consumer:)
       refresher = Native::TokenRefresher.new(self, :admin_id, config) if config.oauth.token_provider_listener
-      Native::AdminClient.new(id, kafka, Poller.instance, config.logger, config.close_timeout, config.rejection_timeout,
-                              config.unreachable_timeout, refresher, consumer)
+      Native::AdminClient.new({ id:, kafka:, poller: Poller.instance, logger: config.logger, close_timeout: config.close_timeout,
+                                rejection_timeout: config.rejection_timeout, unreachable_timeout: config.unreachable_timeout,
+                                token_refresher: refresher, consumer: })
     end
 
     # The poller belongs to the main Ractor.

@@ -203,7 +203,7 @@ class GCHeldTest < ConsumerTestCase
   def bare(klass) = Class.instance_method(:allocate).bind_call(klass)
 
   def new_client(made = Internal::ProducerClient.allocate, poller: Penstock::Poller.instance, logger: nil)
-    made.send(:initialize, "client", @kafka, poller, logger, *@settings)
+    made.send(:initialize, { id: "client", kafka: @kafka, poller:, logger:, **@settings })
     made
   end
 

@@ -121,37 +121,32 @@ static enum ps_mark mark_from(VALUE name)
     return name == ID2SYM(rb_intern("at_once")) ? PS_MARK_AT_ONCE : PS_MARK_NEXT_POLL;
 }
 
-/* A member of the settings. KeyError: it is missing. */
-static VALUE setting(VALUE settings, const char *name)
-{
-    return rb_hash_fetch(settings, ID2SYM(rb_intern(name)));
-}
-
 /* initialize(settings): a Hash by name, see Penstock::Native::ConsumerClient. */
 static VALUE consumer_initialize(VALUE self, VALUE given)
 {
     struct consumer_object *object = penstock_data(self, &consumer_type);
     if (atomic_load(&object->consumer)) rb_raise(rb_eTypeError, "already initialized");
     Check_Type(given, T_HASH);
-    VALUE id = setting(given, "id"), kafka = setting(given, "kafka"), rejection_timeout = setting(given, "rejection_timeout");
-    VALUE logger = setting(given, "logger"), token_refresher = setting(given, "token_refresher");
+    VALUE id = penstock_given(given, "id"), kafka = penstock_given(given, "kafka"), logger = penstock_given(given, "logger");
+    VALUE token_refresher = penstock_given(given, "token_refresher");
+    VALUE rejection_timeout = penstock_given(given, "rejection_timeout");
     StringValueCStr(id);
     struct ps_consumer_settings settings = {
         .client = {
-            .close_timeout_ms = NUM2LL(setting(given, "close_timeout")),
+            .close_timeout_ms = NUM2LL(penstock_given(given, "close_timeout")),
             .rejection_us = NIL_P(rejection_timeout) ? -1 : NUM2LL(rejection_timeout) * 1000,
             .logs_to_mailbox = !NIL_P(logger),
             .token_provider = !NIL_P(token_refresher),
         },
-        .grouped = RTEST(setting(given, "grouped")),
-        .mark = mark_from(setting(given, "mark")),
-        .listens = RTEST(setting(given, "listens")),
-        .hold_us = NUM2LL(setting(given, "hold_rebalances")) * 1000,
+        .grouped = RTEST(penstock_given(given, "grouped")),
+        .mark = mark_from(penstock_given(given, "mark")),
+        .listens = RTEST(penstock_given(given, "listens")),
+        .hold_us = NUM2LL(penstock_given(given, "hold_rebalances")) * 1000,
     };
     RB_OBJ_WRITE(self, &object->logger, logger); /* M:gc_consumer_logger_barrier */
     RB_OBJ_WRITE(self, &object->token_refresher, token_refresher); /* M:gc_consumer_token_refresher_barrier */
-    RB_OBJ_WRITE(self, &object->deserializer, setting(given, "deserializer"));
-    RB_OBJ_WRITE(self, &object->callbacks, setting(given, "callbacks"));
+    RB_OBJ_WRITE(self, &object->deserializer, penstock_given(given, "deserializer"));
+    RB_OBJ_WRITE(self, &object->callbacks, penstock_given(given, "callbacks"));
 
     /* The consumer owns the configuration from the start, so an error in it leaks nothing. */
     struct ps_consumer *consumer = ps_consumer_new(rd_kafka_conf_new(), RSTRING_PTR(id), &settings);

@@ -305,6 +305,8 @@ void penstock_keywords(int argc, const VALUE *argv, int positional, const char *
                        VALUE *values);
 /* A `timeout:` in ms (-1: no limit), by the rules of Penstock::Seconds; raises ArgumentError. */
 int64_t penstock_seconds(VALUE seconds);
+/* A member of a Hash of settings. KeyError: it is missing. */
+VALUE penstock_given(VALUE settings, const char *name);
 void penstock_keywords_init(void);
 
 /* ---- consumer_class.c: Penstock::Native::ConsumerClient; more of its methods: poll_methods.c, consumer_calls.c, consumer_news.c ---- */

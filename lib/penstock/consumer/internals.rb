@@ -66,7 +66,7 @@ module Penstock
       def replacement = config.client_class && client
 
       # @return [ConsumerMetrics] frozen
-      def metrics = ConsumerMetrics.new(*client.counts).freeze
+      def metrics = ConsumerMetrics.new(*client.counts.values_at(*ConsumerMetrics.members)).freeze
 
       # @param method [String] which cannot do without a group
       # @raise [ConfigurationInvalidError]

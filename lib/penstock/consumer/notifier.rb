@@ -8,11 +8,11 @@ module Penstock
     # publishes it, so the events are in order. Other threads poll on meanwhile.
     # @api private
     class Notifier
-      # What the core has to know: enum ps_news_kind.
-      KINDS = { "error.occurred" => 1, "offsets.committed" => 2, "offsets.commit_failed" => 2,
-                "rebalance.partitions_assigned" => 4, "rebalance.partitions_revoked" => 8, "statistics.emitted" => 16,
-                "messages.polled" => 32, "rebalance.held_back" => 64, "consumer.caught_up" => 128,
-                "partition.reset" => 256 }.freeze
+      # What the core reports for each event: names of PS_NEWS_KINDS in core/consume/consume.h.
+      KINDS = { "error.occurred" => :error, "offsets.committed" => :commit, "offsets.commit_failed" => :commit,
+                "rebalance.partitions_assigned" => :assigned, "rebalance.partitions_revoked" => :revoked,
+                "statistics.emitted" => :statistics, "messages.polled" => :polled, "rebalance.held_back" => :held_back,
+                "consumer.caught_up" => :ends, "partition.reset" => :reset }.freeze
       # ms between two "statistics.emitted", unless `statistics.interval.ms` is given
       INTERVAL = 5_000
       private_constant :KINDS, :INTERVAL
@@ -39,7 +39,7 @@ module Penstock
       # Called when a listener was added or removed.
       def listeners_changed
         open = @internals.status.connected? || @internals.status.fatal?
-        wanted = KINDS.select { |event, _| listening?(event) }.values.reduce(0, :|)
+        wanted = KINDS.filter_map { |event, kind| kind if listening?(event) }.uniq
         interval = given_interval || (listening?("statistics.emitted") ? INTERVAL : 0).to_s
         @interval = interval unless open # librdkafka fixes it when the client is made
         @client.listen(wanted, interval)
@@ -67,7 +67,7 @@ module Penstock
         begin
           @publishing = true # no thread runs between the two
           while (news = @client.news)
-            publish(*news)
+            publish(**news)
           end
         ensure
           @publishing = false
@@ -139,7 +139,7 @@ module Penstock
       # A monitor of the program may have no method but `instrument`. It then gets every event.
       def listening?(event) = !@monitor.respond_to?(:listening?) || @monitor.listening?(event)
 
-      def publish(kind, places, error, lost)
+      def publish(kind:, places:, error:, lost:)
         case kind
         when :error then error("librdkafka.error", error)
         when :commit then publish_commit(places, error)

@@ -99,9 +99,14 @@ module Penstock
     #   @return [Array] state, generation, member id, and why it could not join
     # @!method group_metadata
     # @!method listen(kinds, interval)
+    #   @param kinds [Array<Symbol>] what has listeners: names of PS_NEWS_KINDS in core/consume/consume.h
+    #   @param interval [String] `statistics.interval.ms`
     # @!method news
+    #   @return [Hash, nil] the next thing that the core reports: `kind`, `places`, `error`, `lost`; nil: there is none
     # @!method statistics
+    #   @return [String, nil] JSON
     # @!method counts
+    #   @return [Hash{Symbol => Integer}] by the names of {ConsumerMetrics}
     # @!method decode_with(deserializer)
     # @!method set_credentials(user, password)
     # @!method end_within(timeout_ms)

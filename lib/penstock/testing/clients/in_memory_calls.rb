@@ -191,7 +191,7 @@ module Penstock
       def listen(*) = nil
       def news = nil
       def statistics = nil
-      def counts = [0] * ConsumerMetrics.members.size
+      def counts = Hash.new(0)
 
       def set_credentials(_username, _password) = nil
 

@@ -288,7 +288,8 @@ class ConsumerEventsTest < ConsumerTestCase
   def test_a_commit_that_fails_for_one_partition_has_two_events
     one = consumer
     seen = events(one.monitor, "offsets.commit_failed", "offsets.committed")
-    one.send(:notifier).send(:publish, :commit, [["a", 0, 5, nil], ["a", 1, 6, :error]], nil, false)
+    places = [["a", 0, 5, nil], ["a", 1, 6, :error]]
+    Internal.of(one).notifier.send(:publish, kind: :commit, places:, error: nil, lost: false)
     assert_equal [["offsets.committed", { "a" => { 0 => 5 } }], ["offsets.commit_failed", { "a" => { 1 => 6 } }]],
                  (seen.map { |event| [event.id, event[:offsets]] })
     assert_equal :error, seen.last[:error]
@@ -404,10 +405,10 @@ class ConsumerEventsTest < ConsumerTestCase
 
   # As if a listener did not return.
   def without_publishing(one)
-    one.send(:notifier).instance_variable_set(:@publishing, true)
+    Internal.of(one).notifier.instance_variable_set(:@publishing, true)
     yield
   ensure
-    one.send(:notifier).instance_variable_set(:@publishing, false)
+    Internal.of(one).notifier.instance_variable_set(:@publishing, false)
   end
 
   # Later ones would be coalesced.
@@ -465,6 +466,22 @@ class ConsumerEventsTest < ConsumerTestCase
       one.close
       assert_equal [2, 0], one.metrics.to_h.values_at(:rebalances, :assigned_partitions), assignor
     end
+  end
+
+  # ---- what comes again ----
+
+  def test_messages_that_come_again_are_an_event
+    name = filled(4, partitions: 2)
+    one = reading(name, partitions: [0, 1])
+    seen = events(one.monitor, "messages.rewound")
+    messages = take(one, 8)
+    assert_empty seen
+    assert one.rewind(messages.find { |message| message.partition == 1 && message.offset == 2 })
+    polling(one) { seen.any? }
+    assert_equal [{ name => { 1 => 2 } }], (seen.map { |event| event[:offsets] })
+    one.seek(name, 1, 0) # the program has chosen the place: no message comes again by itself
+    take(one, 1)
+    assert_equal 1, seen.size
   end
 
   # librdkafka's marks are counted before.

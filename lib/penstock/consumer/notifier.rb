@@ -12,7 +12,8 @@ module Penstock
       KINDS = { "error.occurred" => :error, "offsets.committed" => :commit, "offsets.commit_failed" => :commit,
                 "rebalance.partitions_assigned" => :assigned, "rebalance.partitions_revoked" => :revoked,
                 "statistics.emitted" => :statistics, "messages.polled" => :polled, "rebalance.held_back" => :held_back,
-                "consumer.caught_up" => :ends, "partition.reset" => :reset }.freeze
+                "consumer.caught_up" => :ends, "partition.reset" => :reset,
+                "messages.rewound" => :rewound }.freeze
       # ms between two "statistics.emitted", unless `statistics.interval.ms` is given
       INTERVAL = 5_000
       private_constant :KINDS, :INTERVAL
@@ -150,6 +151,7 @@ module Penstock
         when :revoked then instrument("rebalance.partitions_revoked") { { partitions: partitions(places), lost: } }
         when :statistics then publish_statistics
         when :reset then publish_reset(*places)
+        when :rewound then instrument("messages.rewound") { { offsets: by_topic(places) } }
         end
       end
 

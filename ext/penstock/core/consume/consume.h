@@ -235,7 +235,8 @@ void ps_async_commits_destroy(struct ps_async_commits *commits);
     kind(POLLED, 32, polled) /* never queued: the polling thread has the messages */ \
     kind(HELD_BACK, 64, held_back) /* a revocation waits for work */ \
     kind(ENDS, 128, ends) /* never queued, as the messages */ \
-    kind(RESET, 256, reset) /* a partition goes on at an earlier offset; the list has this place, and the one with its position */
+    kind(RESET, 256, reset) /* a partition goes on at an earlier offset; the list has this place, and the one with its position */ \
+    kind(REWOUND, 512, rewound) /* the messages from these places on come again */
 
 enum ps_news_kind {
 #define PS_NEWS_KIND(name, bit, text) PS_NEWS_##name = (bit),
@@ -332,7 +333,8 @@ enum { PS_MOST_TAKEN = 512 };
 /* ConsumerClient#counts has these names, and Penstock::ConsumerMetrics says what they mean. */
 #define PS_CONSUMER_COUNTS(count) \
     count(messages) count(bytes) count(batches) /* that the program got */ \
-    count(empty_polls) count(rebalances) count(commits) count(failed_commits) count(errors) count(pauses)
+    count(empty_polls) count(rebalances) count(commits) count(failed_commits) count(errors) count(pauses) \
+    count(lost_partitions) /* that the group took away before the consumer could answer */
 
 struct ps_consumer_counts {
 #define PS_CONSUMER_COUNT(name) _Atomic uint64_t name;

@@ -27,7 +27,6 @@ module Penstock
   class Admin
     extend RequiresSuper
     include Uncopyable
-    include CredentialChecks
     include AsJson
 
     require_relative "admin/values"
@@ -56,9 +55,16 @@ module Penstock
     require_relative "admin/group_calls"
     require_relative "admin/group_offset_calls"
     require_relative "admin/offset_calls"
+    require_relative "admin/topic_requests"
+    require_relative "admin/cluster_requests"
+    require_relative "admin/config_requests"
+    require_relative "admin/access_requests"
+    require_relative "admin/plan_requests"
+    require_relative "admin/group_requests"
+    require_relative "admin/group_offset_requests"
+    require_relative "admin/offset_requests"
+    require_relative "admin/internals"
 
-    include Requests
-    include CoordinatorRequests
     include TopicCalls
     include ClusterCalls
     include ConfigCalls
@@ -68,12 +74,11 @@ module Penstock
     include GroupOffsetCalls
     include OffsetCalls
 
-    private_constant :Requests, :CoordinatorRequests
-
     # @return [AdminConfig] frozen
-    attr_reader :config
+    def config = @internals.config
+
     # @return [Monitor]
-    attr_reader :monitor
+    def monitor = @internals.monitor
 
     # librdkafka's settings are keywords. The block sets everything else, and may change {AdminConfig#kafka}, which contains the
     # keywords.
@@ -85,25 +90,22 @@ module Penstock
     #   @raise [NotShareableError] in a Ractor that is not the main one
     def initialize(*more, **kafka)
       Keywords.check("new(\"bootstrap.servers\": \"localhost:9092\")", [], more, {})
-      @config = AdminConfig.new
-      @config.__send__(:begin_with, kafka)
-      yield @config if block_given?
-      @config.__send__(:finish)
-      raise_in_other_ractors
-      @monitor = config.monitor || Monitor.new
-      @client = native_client(config.kafka.except(:"isolation.level"), consumer: false)
-      @readers = Readers.new(config.kafka) { |settings| native_client(settings, consumer: true) }
+      config = AdminConfig.new
+      config.__send__(:begin_with, kafka)
+      yield config if block_given?
+      config.__send__(:finish)
+      @internals = Internals.new(self, config)
     end
 
     # @return [String] identifies the client in errors and logs. Never blocks.
-    def id = config.id
+    def id = @internals.id
 
     # @return [Symbol] :configured, :open, :closing or :closed. After a request about a group that got no answer, or that reached
     #   a former coordinator of the group, it is :configured again: the client connects anew. Never blocks.
-    def state = @client.state
+    def state = @internals.state
 
     # @return [Boolean] whether {#close} was called. Never blocks.
-    def closed? = %i[closing closed].include?(state)
+    def closed? = @internals.closed?
 
     # Sets user name and password for later logins. Existing connections stay until the broker ends them
     # (`connections.max.reauth.ms`). Never blocks.
@@ -113,13 +115,7 @@ module Penstock
     # @return [nil]
     # @raise [ConfigurationInvalidError] when the client does not log in with a password
     # @raise [AdminClosedError] when the client is closed
-    def set_credentials(username, password)
-      raise ErrorFactory.build(AdminClosedError, "the admin client is closed", admin_id: id) if closed?
-
-      check_credentials(username, password, admin_id: id)
-      @readers.set_credentials(username, password)
-      @client.set_credentials(username, password)
-    end
+    def set_credentials(username, password) = @internals.set_credentials(username, password)
 
     # Ends the waits of calls in other threads, which raise {AdminClosedError} at once, and releases all resources. Later calls do
     # nothing. Only a question for all topics, or with librdkafka before 2.3.0 for the cluster or named topics, delays it: for a
@@ -132,37 +128,20 @@ module Penstock
     #   this thread while it reads an answer
     # @raise [ArgumentError] when the timeout is invalid
     # @overload close(timeout: config.close_timeout / 1000.0)
-    def close(*more, timeout: config.close_timeout / 1000.0, **wrong)
+    def close(*more, timeout: @internals.config.close_timeout / 1000.0, **wrong)
       Keywords.check("close(timeout: 10)", %i[timeout], more, wrong)
-      limit = Deadline.new(timeout)
-      @readers.begin_closing
-      [@client, *@readers.to_a].map { |client| client.close(limit.left&.*(1000)) }.all?
+      @internals.close(Deadline.new(timeout))
     end
 
     # Never blocks, never shows settings.
-    def inspect = "#<#{self.class} #{Text.printable(id)} #{state}>"
+    def inspect = "#<#{self.class} #{Text.printable(@internals.id)} #{@internals.state}>"
 
     # (see AsJson#as_json)
-    def as_json(_options = nil) = json(id:, state: state.to_s)
+    def as_json(_options = nil) = AsJson.of(self, id: @internals.id, state: @internals.state.to_s)
 
     private
 
     # @see RequiresSuper
-    def initialized? = !@config.nil?
-
-    # @param consumer [Boolean] whether it has a consumer's settings; see {Readers}
-    # @return [Native::AdminClient]
-    def native_client(kafka, consumer:)
-      refresher = Native::TokenRefresher.new(self, :admin_id) if config.oauth.token_provider_listener
-      Native::AdminClient.new(id, kafka, Poller.instance, config.logger, config.close_timeout, config.rejection_timeout,
-                              config.unreachable_timeout, refresher, consumer)
-    end
-
-    # The poller belongs to the main Ractor.
-    def raise_in_other_ractors
-      return if Ractor.current == Ractor.main
-
-      raise ErrorFactory.build(NotShareableError, "an admin client belongs to the main Ractor", admin_id: id)
-    end
+    def initialized? = !@internals.nil?
   end
 end

@@ -2,10 +2,10 @@
 
 require_relative "native"
 require_relative "consumer/batch"
+require_relative "consumer/callbacks"
 require_relative "consumer/close_report"
-require_relative "consumer/closing"
+require_relative "consumer/closer"
 require_relative "consumer/commits"
-require_relative "consumer/each"
 require_relative "consumer/fetch_limits"
 require_relative "consumer/keep_alive"
 require_relative "consumer/config"
@@ -13,22 +13,23 @@ require_relative "consumer/consumer_set"
 require_relative "consumer/deserializer"
 require_relative "consumer/membership"
 require_relative "consumer/message"
+require_relative "consumer/message_loop"
 require_relative "consumer/metrics"
 require_relative "consumer/notifier"
 require_relative "consumer/offset"
-require_relative "consumer/offset_calls"
 require_relative "consumer/places"
-require_relative "consumer/publishing"
+require_relative "consumer/offsets"
+require_relative "consumer/positions"
 require_relative "consumer/reader"
 require_relative "consumer/rebalance"
+require_relative "consumer/rebalances"
 require_relative "consumer/registry"
-require_relative "consumer/rewinding"
-require_relative "consumer/stand_in"
-require_relative "consumer/setup"
 require_relative "consumer/statistics"
 require_relative "consumer/status"
 require_relative "consumer/stuck_watch"
+require_relative "consumer/subscription"
 require_relative "consumer/topic_pattern"
+require_relative "consumer/internals"
 
 module Penstock
   # Reads messages from Kafka, as a member of a group ({#subscribe}) or from chosen partitions ({#assign}).
@@ -69,19 +70,11 @@ module Penstock
   class Consumer
     extend RequiresSuper
     include Uncopyable
-    include CredentialChecks
     include AsJson
-    include ConsumerClosing
-    include ConsumerCommits
-    include ConsumerEach
-    include ConsumerPlaces
-    include ConsumerPublishing
-    include ConsumerRewinding
-    include ConsumerSetup
-    include ConsumerOffsetCalls
 
     TIMEOUT = %i[timeout].freeze
-    private_constant :TIMEOUT, :Notifier
+    private_constant :TIMEOUT, :Callbacks, :Closer, :Commits, :Internals, :MessageLoop, :Notifier, :Offsets, :Positions,
+                     :Rebalances, :Subscription
 
     # Waits once until one of these consumers should be polled. A loop had better keep a {ConsumerSet}: its waits cost nothing for
     # idle consumers.
@@ -104,16 +97,17 @@ module Penstock
     end
 
     # @return [ConsumerConfig] frozen
-    attr_reader :config
+    def config = @internals.config
+
     # What replaces librdkafka ({ConsumerConfig#client_class}), for tests. nil: nothing does.
-    # @return [Clients::Fed, nil]
-    attr_reader :client
+    # @return [Clients::InMemoryConsumer, nil]
+    def client = @internals.replacement
 
     # @return [ConsumerStatus] its present state, whenever it is asked. Never blocks
-    attr_reader :status
+    def status = @internals.status
 
     # @return [Tags] labels for logs and metrics. Never blocks
-    attr_reader :tags
+    def tags = @internals.tags
 
     # Librdkafka's settings are keywords. The block sets everything else, and may change {ConsumerConfig#kafka}, which
     # contains the keywords.
@@ -126,36 +120,28 @@ module Penstock
     #   @raise [ConfigurationInvalidError] when a setting is invalid; the message names the setting
     def initialize(*more, **kafka)
       Keywords.check("new(\"bootstrap.servers\": \"localhost:9092\", \"group.id\": \"billing\")", [], more, {})
-      @subscribed = false
-      @config = ConsumerConfig.new
-      @config.__send__(:begin_with, kafka)
-      yield @config if block_given?
-      @config.__send__(:finish)
-      raise_in_other_ractors
-      @transacted = []
-      configure_client
-      @tags = Tags.new
-      @status = ConsumerStatus.new(self)
-      @notifier = Notifier.new(self)
-      @notifier.begin
-      @stuck_watch = StuckWatch.new(self) if config.stuck_after
-      extend(ConsumerStandIn) if config.client_class
+      config = ConsumerConfig.new
+      config.__send__(:begin_with, kafka)
+      yield config if block_given?
+      config.__send__(:finish)
+      @internals = Internals.new(self, config)
+      @internals.announce
     end
 
     # @return [String] `config.id`
-    def id = config.id
+    def id = @internals.id
 
     # Publishes the consumer's events to listeners, and passes them on to {Penstock.monitor}. See docs/events.md. Listeners run on
     # the threads that call the consumer, most on the thread that polls. In another Ractor, a consumer's events reach only the
     # listeners of that Ractor. Never blocks.
     #
     # @return [Monitor] `config.monitor`, or a monitor of its own
-    def monitor = @notifier.monitor
+    def monitor = @internals.notifier.monitor
 
     # The consumer's counters, since it was opened. They cost no statistics. Never blocks. In a fork child they are 0.
     #
     # @return [ConsumerMetrics] frozen
-    def metrics = ConsumerMetrics.new(*call_counts).freeze
+    def metrics = @internals.metrics
 
     # librdkafka's latest statistics. It collects them every `statistics.interval.ms`, and polls read them. If the setting is not
     # given, it is 5,000 if "statistics.emitted" has a listener at the consumer's first use, and 0 otherwise. Never blocks; parses
@@ -163,7 +149,7 @@ module Penstock
     # them.
     #
     # @return [Hash{String=>Object}, nil] frozen; nil: there were none, or they are turned off
-    def statistics = @notifier.statistics
+    def statistics = @internals.notifier.statistics
 
     # Joins the group of `group.id` and reads the partitions that the group assigns. Replaces an earlier subscription. The
     # consumer joins while it is polled.
@@ -181,13 +167,7 @@ module Penstock
     # @raise [ConsumerClosedError] when the consumer is closed
     # @raise [ForkedError] when the parent process used the consumer before the fork
     def subscribe(*topics)
-      need_group("subscribe")
-      topics = topics.flatten
-      raise ArgumentError, "subscribe requires at least one topic" if topics.empty?
-
-      call_subscribe(topics.map { |topic| [topic_or_pattern(topic), -1, INVALID_OFFSET] })
-      @subscribed = @group_assigns = true
-      @stuck_watch&.start
+      @internals.subscription.subscribe(topics.flatten)
       self
     end
 
@@ -199,8 +179,7 @@ module Penstock
     # @raise [ConsumerClosedError] when the consumer is closed
     # @raise [ForkedError] when the parent process used the consumer before the fork
     def unsubscribe
-      call_subscribe(nil)
-      @subscribed = false
+      @internals.subscription.unsubscribe
       self
     end
 
@@ -239,16 +218,9 @@ module Penstock
     #   @raise [ForkedError] when the parent process used the consumer before the fork
     #   @raise [ArgumentError] when a partition is given twice, or an argument is invalid
     def assign(*given, timeout: 5, **braceless)
-      topics = topics_given("assign({ \"topic\" => [0] }, timeout: 5)", TIMEOUT, given, braceless, 1..1)
-      deadline = Deadline.new(timeout)
-      chosen = resolve(places(topics || given.first, INVALID_OFFSET), deadline)
-      settle_subscription if @group_assigns
-      call_assign(chosen)
-      @group_assigns = false
-      @stuck_watch&.start
+      topics = ConsumerPlaces.topics_given("assign({ \"topic\" => [0] }, timeout: 5)", TIMEOUT, given, braceless, 1..1)
+      @internals.subscription.assign(topics || given.first, timeout)
       self
-    rescue ConsumeError => e
-      raise e.code == :state ? cannot_assign : e
     end
 
     # The partitions that are assigned now, by the group or by {#assign}.
@@ -258,9 +230,7 @@ module Penstock
     # @return [Hash{String=>Array<Integer>}] partitions by topic
     # @raise [ConsumerClosedError] when the consumer is closed
     # @raise [ForkedError] when the parent process used the consumer before the fork
-    def assignment
-      by_topic(call_assignment)
-    end
+    def assignment = @internals.subscription.assignment
 
     # What the consumer is in its group: its state, member id and generation.
     #
@@ -270,13 +240,7 @@ module Penstock
     # @raise [ConfigurationInvalidError] when "group.id" is missing
     # @raise [ConsumerClosedError] when the consumer is closed
     # @raise [ForkedError] when the parent process used the consumer before the fork
-    def membership
-      need_group("membership")
-      state, generation, member_id, error = call_membership
-      protocol = config.__send__(:given, "group.protocol").to_s == "consumer" ? :consumer : :classic
-      instance_id = config.__send__(:given, "group.instance.id")
-      Membership.new(@subscribed ? state : nil, member_id, generation, protocol, instance_id&.to_s, error).freeze
-    end
+    def membership = @internals.subscription.membership
 
     # @!method poll(timeout: 1)
     #   Returns the next message. It also handles the requests of the group, so poll regularly even if no messages are
@@ -317,37 +281,38 @@ module Penstock
       Keywords.check("each(timeout: 1) { |message| ... }", TIMEOUT, more, wrong)
       return to_enum(:each, timeout:) unless block
 
-      return self if %i[closing closed].include?(state) # in a fork child the poll raises
+      return self if %i[closing closed].include?(@internals.client.state) # in a fork child the poll raises
 
-      each_message(timeout, &block)
+      MessageLoop.new(@internals, timeout).run(&block)
+      self
     end
 
-    # Says that a message, or each message of a batch, is processed, as are the earlier ones of its partition. (More exactly:
-    # those that the same thread or fiber polled.) The offset after it is committed with the next commit, of this process or of
-    # the periodic one (`auto.commit.interval.ms`). Only needed where {ConsumerConfig#mark} is `:manual`, or where one thread
-    # polls and another processes. Never blocks.
+    # @!method mark(what)
+    #   Says that a message, or each message of a batch, is processed, as are the earlier ones of its partition. (More exactly:
+    #   those that the same thread or fiber polled.) The offset after it is committed with the next commit, of this process or of
+    #   the periodic one (`auto.commit.interval.ms`). Only needed where {ConsumerConfig#mark} is `:manual`, or where one thread
+    #   polls and another processes. Never blocks.
     #
-    # A message can be marked if and only if it does not come again. So false means that somebody reads it again.
+    #   A message can be marked if and only if it does not come again. So false means that somebody reads it again.
     #
-    # @param what [Message, Batch]
-    # @return [Boolean] false: the partition was taken away after the message was polled, so another member reads it again;
-    #   or this consumer does, after a {#rewind} or {#seek}. For a batch: this is so for one of its partitions or more; the
-    #   others are marked
-    # @raise [ConsumerClosedError] when the consumer is closed
-    # @raise [ForkedError] when the parent process used the consumer before the fork
-    # @raise [TypeError] when it is something else
-    def mark(what) = what.is_a?(Batch) ? call_mark_batch(what) : call_mark(what)
+    #   @param what [Message, Batch]
+    #   @return [Boolean] false: the partition was taken away after the message was polled, so another member reads it again;
+    #     or this consumer does, after a {#rewind} or {#seek}. For a batch: this is so for one of its partitions or more; the
+    #     others are marked
+    #   @raise [ConsumerClosedError] when the consumer is closed
+    #   @raise [ForkedError] when the parent process used the consumer before the fork
+    #   @raise [TypeError] when it is something else
 
-    # Whether a message's partition was taken away after the message was polled, or one of a batch's partitions. Then another
-    # member reads the message again, and {#mark} and {#commit} return false. It changes only while a thread
-    # polls, or in {#keep_alive}. Never blocks.
+    # @!method revoked?(what)
+    #   Whether a message's partition was taken away after the message was polled, or one of a batch's partitions. Then another
+    #   member reads the message again, and {#mark} and {#commit} return false. It changes only while a thread
+    #   polls, or in {#keep_alive}. Never blocks.
     #
-    # @param what [Message, Batch]
-    # @return [Boolean]
-    # @raise [ConsumerClosedError] when the consumer is closed
-    # @raise [ForkedError] when the parent process used the consumer before the fork
-    # @raise [TypeError] when it is something else
-    def revoked?(what) = what.is_a?(Batch) ? !call_owns_batch(what) : !call_owns(what)
+    #   @param what [Message, Batch]
+    #   @return [Boolean]
+    #   @raise [ConsumerClosedError] when the consumer is closed
+    #   @raise [ForkedError] when the parent process used the consumer before the fork
+    #   @raise [TypeError] when it is something else
 
     # Keeps the consumer in its group while the block runs, however long it takes. Without this, a member that does not poll for
     # `max.poll.interval.ms` loses its partitions. Meanwhile a thread answers the group's requests and calls the rebalance
@@ -372,10 +337,7 @@ module Penstock
       Keywords.check("keep_alive(limit: nil) { ... }", %i[limit], more, wrong)
       raise ArgumentError, "keep_alive requires a block" unless block
 
-      call_wake # raises in a fork child
-      raise ErrorFactory.build(ConsumerClosedError, "the consumer is closed", consumer_id: id) if closed?
-
-      KeepAlive.new(-> { call_serve }, -> { call_wake }, Seconds.of(limit)).around(&block)
+      @internals.keep_alive(limit, &block)
     end
 
     # Commits offsets: where the group continues after a restart or rebalance.
@@ -414,14 +376,7 @@ module Penstock
     def commit(what = nil, *more, async: false, timeout: 30, **wrong)
       offsets = "{ \"topic\" => { 0 => 5 } }" if wrong.keys.first.is_a?(String)
       Keywords.check("commit(#{offsets || "message"}, async: false, timeout: 30)", %i[async timeout], more, wrong)
-      need_group("commit")
-      return commit_places(places(what, nil), async, timeout) if what.is_a?(Hash)
-      return commit_marked(what, async, timeout) if what
-
-      call_mark_all unless config.mark == :manual
-      commit_processed(nil, async, timeout)
-    rescue CommitError => e
-      LOST.include?(e.code) ? false : raise
+      @internals.commits.commit(what, async, timeout)
     end
 
     # The group's committed offsets.
@@ -442,14 +397,7 @@ module Penstock
     #   @param partitions [Hash{String, Symbol => Array<Integer>}] by topic
     #   @return [Hash{String => Hash{Integer=>Integer, Offset, nil}}] by topic and partition
     def committed(*given, metadata: false, timeout: 5, **braceless)
-      form = "committed(topic, partitions, timeout: 5)"
-      topics = topics_given(form, %i[metadata timeout], given, braceless, 2..2)
-      need_group("committed")
-      asked = topics ? places(topics, INVALID_OFFSET) : partitions_of(*given)
-      return {} if asked.empty?
-
-      found = by_partition(call_committed(without_offsets(asked), timeout)) { |place| offset_from(place, metadata) }
-      topics ? found : found.values.first
+      @internals.offsets.committed(given, braceless, metadata, timeout)
     end
 
     # Never blocks.
@@ -459,9 +407,7 @@ module Penstock
     # @return [Integer, nil] the offset after the latest message that was polled from this partition; nil: none was polled
     # @raise [ConsumerClosedError] when the consumer is closed
     # @raise [ForkedError] when the parent process used the consumer before the fork
-    def position(topic, partition)
-      call_position(topic_name(topic), partition_number(partition))
-    end
+    def position(topic, partition) = @internals.positions.position(topic, partition)
 
     # The first and the next offset of partitions, from their leaders. With `isolation.level` read_committed (librdkafka's
     # default) the next offset is that of the first message of an open transaction.
@@ -484,11 +430,7 @@ module Penstock
     #   @param partitions [Hash{String, Symbol => Array<Integer>}] by topic; all are asked for at once
     #   @return [Hash{String => Hash{Integer => Array(Integer, Integer)}}] by topic and partition
     def watermarks(*given, cached: false, timeout: 5, **braceless)
-      topics = topics_given("watermarks(topic, partition, timeout: 5)", %i[cached timeout], given, braceless, 2..2)
-      asked = topics ? places(topics, INVALID_OFFSET) : [[topic_name(given[0]), partition_number(given[1])]]
-      deadline = Deadline.new(timeout)
-      found = asked.zip(cached ? cached_watermarks_of(asked) : watermarks_of(asked, deadline))
-      topics ? by_partition(found.map(&:flatten)) { |place| place.last(2) } : found[0][1]
+      @internals.offsets.watermarks(given, braceless, cached, timeout)
     end
 
     # How many offsets each partition is behind: from the next offset that this consumer reads to the partition's end. If nothing
@@ -511,10 +453,8 @@ module Penstock
     #   @raise [ConsumeError, ConsumeTimeoutError, BrokerRejectedError, ConsumerClosedError, ForkedError] see {#commit}
     def lag(*given, estimate: false, timeout: 5, **braceless)
       form = "lag({ \"topic\" => [0] }, estimate: false, timeout: 5)"
-      topics = topics_given(form, %i[estimate timeout], given, braceless, 0..1)
-      deadline = Deadline.new(timeout)
-      topics ||= given.first # nil
-      lags(topics.nil? ? call_assignment : places(topics, INVALID_OFFSET), estimate, deadline)
+      topics = ConsumerPlaces.topics_given(form, %i[estimate timeout], given, braceless, 0..1)
+      @internals.offsets.lag(topics || given.first, estimate, timeout)
     end
 
     # Where to begin reading, to get the messages of a time and later. The consumer need not read these partitions. ({#assign} and
@@ -541,12 +481,7 @@ module Penstock
     #   @param time [Time, Integer, nil] for the partitions that are given in Arrays
     #   @return [Hash{String => Hash{Integer=>Integer, nil}}] by topic and partition
     def offsets_for_times(*given, timeout: 5, **braceless)
-      single = !given.empty? && !given.first.is_a?(Hash)
-      asked = times_given(given, braceless)
-      return {} if asked.empty?
-
-      found = by_partition(call_offsets(asked, timeout)) { |place| place[2] }
-      single ? found.values.first : found
+      @internals.offsets.for_times(given, braceless, timeout)
     end
 
     # Continues reading assigned partitions at other offsets. Earlier fetched messages of these partitions are not polled any
@@ -578,13 +513,9 @@ module Penstock
     # @overload seek(partitions, commit: false, timeout: 5)
     #   @param partitions [Hash{String, Symbol => Hash{Integer => Object}}] offsets by topic and partition; all at once
     def seek(*given, commit: false, timeout: 5, **braceless)
-      topics = topics_given("seek(topic, partition, offset, timeout: 5)", %i[commit timeout], given, braceless, 3..3)
-      need_group("seek(commit: true)") if commit
-      starts = starts_of(topics || { given[0] => { given[1] => given[2] } })
-      deadline = Deadline.new(timeout)
-      return self if starts.empty?
-
-      commit ? seek_back(starts, deadline) : call_seek(seekable(starts, deadline), deadline.left)
+      form = "seek(topic, partition, offset, timeout: 5)"
+      topics = ConsumerPlaces.topics_given(form, %i[commit timeout], given, braceless, 3..3)
+      @internals.positions.seek(topics || { given[0] => { given[1] => given[2] } }, commit, timeout)
       self
     end
 
@@ -614,10 +545,7 @@ module Penstock
     #   @raise [TypeError] when it is something else
     def rewind(what = nil, *more, timeout: 5, **wrong)
       Keywords.check("rewind(batch, timeout: 5)", TIMEOUT, more, wrong)
-      return rewind_to(Consumer.__send__(:places_of, what), what.epoch, timeout) if what.is_a?(Batch)
-
-      topic, partition, after = place_of(what)
-      rewind_to([[topic, partition, after - 1]], Consumer.__send__(:epoch_of, what), timeout)
+      @internals.positions.rewind(what, timeout)
     end
 
     # Stops reading partitions until {#resume}. Messages that were fetched and not polled are fetched again later. The consumer
@@ -633,10 +561,7 @@ module Penstock
     # @raise [ConsumeError] when a partition is not assigned (:unknown_partition); the others are paused
     # @raise [ConsumerClosedError] when the consumer is closed
     # @raise [ForkedError] when the parent process used the consumer before the fork
-    def pause(partitions = nil)
-      call_pause(partitions ? places(partitions, INVALID_OFFSET) : without_offsets(call_assignment))
-      paused
-    end
+    def pause(partitions = nil) = @internals.positions.pause(partitions)
 
     # Goes on reading partitions that {#pause} has stopped, behind the last message that was polled. Others are left alone.
     # librdkafka fetches messages anew: the first one comes up to a second later.
@@ -647,17 +572,14 @@ module Penstock
     # @return [Hash{String=>Array<Integer>}] everything that is still paused
     # @raise [ConsumerClosedError] when the consumer is closed
     # @raise [ForkedError] when the parent process used the consumer before the fork
-    def resume(partitions = nil)
-      call_resume(partitions ? places(partitions, INVALID_OFFSET) : without_offsets(call_paused))
-      paused
-    end
+    def resume(partitions = nil) = @internals.positions.resume(partitions)
 
     # Never blocks.
     #
     # @return [Hash{String=>Array<Integer>}] the partitions that {#pause} has stopped, by topic
     # @raise [ConsumerClosedError] when the consumer is closed
     # @raise [ForkedError] when the parent process used the consumer before the fork
-    def paused = by_topic(call_paused)
+    def paused = @internals.positions.paused
 
     # Sets user name and password for later logins. Existing connections stay until the broker ends them
     # (`connections.max.reauth.ms`). If brokers reject the consumer, it tries again at once. Never blocks.
@@ -668,13 +590,7 @@ module Penstock
     # @raise [ConfigurationInvalidError] when the consumer does not log in with a password
     # @raise [ConsumerClosedError] when the consumer is closed
     # @raise [ForkedError] when the parent process used the consumer before the fork
-    def set_credentials(username, password)
-      closed = %i[closing closed].include?(state)
-      raise ErrorFactory.build(ConsumerClosedError, "the consumer is closed", consumer_id: id) if closed
-
-      check_credentials(username, password, consumer_id: id)
-      call_set_credentials(username, password)
-    end
+    def set_credentials(username, password) = @internals.set_credentials(username, password)
 
     # Wakes every polling thread, commits what is processed, leaves the group and releases all resources. Polled messages stay
     # valid.
@@ -699,37 +615,27 @@ module Penstock
     #   Float is accepted)
     # @raise [Exception] what {ConsumerConfig#rebalance_listener} raises, after the consumer was closed
     # @overload close(timeout: config.close_timeout / 1000.0)
-    def close(*more, timeout: config.close_timeout / 1000.0, **wrong)
+    def close(*more, timeout: @internals.config.close_timeout / 1000.0, **wrong)
       Keywords.check("close(timeout: 10)", TIMEOUT, more, wrong)
-      close_within(Seconds.of(timeout)&.then { |seconds| (seconds * 1000).to_f })
+      @internals.closer.close(Seconds.of(timeout)&.then { |seconds| (seconds * 1000).to_f })
     end
 
-    # @!method group_metadata
-    #   @return [String] librdkafka's bytes for the group membership: a transactional producer commits this consumer's
-    #     offsets with them
+    # @return [String] librdkafka's bytes for the group membership: a transactional producer commits this consumer's
+    #   offsets with them
+    def group_metadata = @internals.client.group_metadata
 
     # @return [Boolean] whether {#close} was called; also true in a fork child of the process that used it. Never blocks.
-    def closed? = %i[closing closed inherited].include?(state)
+    def closed? = @internals.closed?
 
     # Never blocks, never shows settings.
-    def inspect = "#<#{self.class} #{Text.printable(id)} #{state}>"
+    def inspect = "#<#{self.class} #{Text.printable(@internals.id)} #{@internals.client.state}>"
 
     # (see AsJson#as_json)
-    def as_json(_options = nil) = json(id:, state: state.to_s)
+    def as_json(_options = nil) = AsJson.of(self, id: @internals.id, state: @internals.client.state.to_s)
 
     private
 
     # @see RequiresSuper
-    def initialized? = !@config.nil?
-
-    # Publishes events: `notifier.instrument("partition.stuck") { { topic:, partition: } }`.
-    attr_reader :notifier
-
-    # Whether the group assigns its partitions, and not the program.
-    attr_reader :group_assigns
-
-    def need_group(method)
-      config.group? or raise ErrorFactory.build(ConfigurationInvalidError, "#{method} requires config.kafka[\"group.id\"]")
-    end
+    def initialized? = !@internals.nil?
   end
 end

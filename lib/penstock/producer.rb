@@ -566,15 +566,12 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     def inspect = "#<#{[self.class, id && Text.printable(id), status].compact.join(" ")}>"
 
     # (see AsJson#as_json)
-    def as_json(_options = nil) = json(id:, status: status.to_s)
+    def as_json(_options = nil) = AsJson.of(self, id:, status: status.to_s)
 
     private
 
     # @see RequiresSuper
     def initialized? = !@internals.nil?
-
-    # For {ConnectionPool}: whether it can do nothing more.
-    def broken? = closed? || @internals.fatal?
   end
 
   private_constant :ProducerRegistry, :Resending, :Tombstones, :Serializer

@@ -136,7 +136,7 @@ class AdminAclsTest < Minitest::Test
   end
 
   def test_transactional_ids_are_unsupported_before_librdkafka_can_send_them
-    return if @admin.instance_variable_get(:@client).respond_to?(:create_transactional_id_acls)
+    return if Internal.of(@admin).instance_variable_get(:@client).respond_to?(:create_transactional_id_acls)
 
     [-> { @admin.create_acls(acl(transactional_id: "t")) }, -> { @admin.acls(transactional_id: "t") },
      -> { @admin.delete_acls({ resource: :transactional_id }) }].each do |call|

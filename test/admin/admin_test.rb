@@ -51,6 +51,26 @@ class AdminTest < AdminTestCase
     assert_raises(FrozenError) { results[name].name = "other" }
   end
 
+  # Admin calls none of its subclass's methods but the public ones.
+  def test_a_subclass_may_have_methods_of_any_names
+    internals = Penstock::Admin.const_get(:Internals)
+    names = internals.instance_methods + internals.private_instance_methods + %i[json native_client check_credentials]
+    names -= Object.instance_methods + Object.private_instance_methods + Penstock::Admin.public_instance_methods
+    assert_operator names.size, :>, 50
+    type = Class.new(Penstock::Admin) do
+      names.each { |name| define_method(name) { |*, **| raise NotImplementedError, "Admin called #{name} of its subclass" } }
+    end
+    name = topic(partitions: 2)
+    one = type.new("bootstrap.servers": cluster.bootstrap_servers)
+    assert_equal 2, one.topic(name).partitions.size
+    refute_empty one.cluster.brokers
+    assert_equal({ 0 => 0, 1 => 0 }, one.offsets({ name => { 0 => :end, 1 => :beginning } }).to_h[name])
+    assert_kind_of Hash, one.as_json
+    assert_includes one.inspect, "open"
+    assert_raises(Penstock::ConfigurationInvalidError) { one.set_credentials("a", "b") }
+    assert one.close
+  end
+
   # ---- Results ----
 
   def some_results
@@ -156,7 +176,7 @@ class AdminTest < AdminTestCase
 
   def test_a_secret_that_is_too_long_for_the_protocol_is_rejected
     change = [[2, "a", [["b", 0, Penstock::Secret.new(LONG)]]]]
-    native = admin.instance_variable_get(:@client)
+    native = Internal.of(admin).instance_variable_get(:@client)
     call = native.respond_to?(:replace_configs) ? :replace_configs : :incremental_alter_configs
     error = assert_raises(ArgumentError) { native.public_send(call, change, { timeout: 100 }) }
     assert_match(/at most 32767 bytes, not 32768/, error.message)

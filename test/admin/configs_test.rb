@@ -74,7 +74,7 @@ class AdminConfigsTest < Minitest::Test
   end
 
   def test_what_librdkafka_lacks_is_unsupported_before_anything_is_sent
-    native = @admin.instance_variable_get(:@client)
+    native = Internal.of(@admin).instance_variable_get(:@client)
     unless native.respond_to?(:describe_group_configs)
       error = assert_raises(Penstock::UnsupportedError) { @admin.group_config("g") }
       assert_match(/cannot read or change settings of groups.*2\.10\.0 or newer/, error.message)

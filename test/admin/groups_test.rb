@@ -183,7 +183,7 @@ class AdminGroupsWithoutKafkaTest < PenstockTest
                               "sasl.password": "b")
     assert_raises(Penstock::AdminError) { on.group_offsets({ "g" => nil }, timeout: 0.1)["g"] }
     on.set_credentials("c", "d")
-    refute_match(/"d"/, on.instance_variable_get(:@readers).inspect)
+    refute_match(/"d"/, Internal.of(on).instance_variable_get(:@readers).inspect)
   end
 
   # ---- values ----
@@ -219,12 +219,12 @@ class AdminGroupsWithoutKafkaTest < PenstockTest
     def native.state = :open
     answers.each { |name, answer| native.define_singleton_method(name) { |*| answer } }
     def native.close(*) = true
-    admin.instance_variable_get(:@readers).instance_variable_get(:@clients)[:groups] = native
-    client = admin.instance_variable_get(:@client)
-    admin.instance_variable_set(:@client, native)
+    Internal.of(admin).instance_variable_get(:@readers).instance_variable_get(:@clients)[:groups] = native
+    client = Internal.of(admin).instance_variable_get(:@client)
+    Internal.of(admin).instance_variable_set(:@client, native)
     yield admin
   ensure
-    admin.instance_variable_set(:@client, client)
+    Internal.of(admin).instance_variable_set(:@client, client)
   end
 
   # A coordinator that has just started loads the group first.
@@ -237,15 +237,15 @@ class AdminGroupsWithoutKafkaTest < PenstockTest
       native.define_singleton_method(name) { |*| [[["t", 0, nil, nil, nil, errors.rotate!.last]]] }
     end
     on = admin
-    client = on.instance_variable_get(:@client)
-    on.instance_variable_set(:@client, native)
+    client = Internal.of(on).instance_variable_get(:@client)
+    Internal.of(on).instance_variable_set(:@client, native)
     assert_equal({ "t" => { 0 => true } }, on.alter_group_offsets("g", { "t" => { 0 => 1 } }, timeout: 5).to_h)
     assert_equal({ "t" => { 0 => true } }, on.delete_group_offsets("g", { "t" => [0] }, timeout: 5).to_h)
     errors.replace([loading])
     failed = on.alter_group_offsets("g", { "t" => { 0 => 1 } }, timeout: 0.4).errors
     assert_equal :coordinator_load_in_progress, failed["t"][0].code
   ensure
-    on.instance_variable_set(:@client, client)
+    Internal.of(on).instance_variable_set(:@client, client)
   end
 
   # A broker that did not answer must not hide the groups of the others.
@@ -256,14 +256,14 @@ class AdminGroupsWithoutKafkaTest < PenstockTest
     rows = [["a", 5, nil, true]]
     native.define_singleton_method(:list_groups) { |_| [[rows, [error]]] }
     on = admin
-    client = on.instance_variable_get(:@client)
-    on.instance_variable_set(:@client, native)
+    client = Internal.of(on).instance_variable_get(:@client)
+    Internal.of(on).instance_variable_set(:@client, native)
     found = on.groups
     assert_equal [["a"], [:timed_out]], [found.ids, found.errors.map(&:code)]
     rows.clear
     assert_raises(Penstock::AdminError) { on.groups }
   ensure
-    on.instance_variable_set(:@client, client)
+    Internal.of(on).instance_variable_set(:@client, client)
   end
 
   def test_partition_results

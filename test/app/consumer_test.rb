@@ -13,7 +13,7 @@ class AppConsumerTest < ConsumerTestCase
     one = reading(name, partitions: [0, 1])
     runs = []
     eventually do
-      batch = one.__send__(:call_poll_run, 30, 1 << 20)
+      batch = Internal.of(one).client.poll_run(30, 1 << 20)
       runs << batch if batch
       runs.sum(&:size) == 100
     end
@@ -22,7 +22,7 @@ class AppConsumerTest < ConsumerTestCase
       assert_operator batch.size, :<=, 30
     end
     runs.group_by { |batch| batch.partitions.first }.each_value { |parts| assert_equal [*0..49], parts.flat_map(&:offsets) }
-    assert_took(0.5, seconds_of { assert_nil one.__send__(:call_poll_run, 30, 1 << 20) })
+    assert_took(0.5, seconds_of { assert_nil Internal.of(one).client.poll_run(30, 1 << 20) })
   end
 
   def test_a_run_ends_with_the_message_that_reaches_its_bytes
@@ -31,7 +31,7 @@ class AppConsumerTest < ConsumerTestCase
     one = reading(name, partitions: [0])
     sizes = []
     eventually do
-      batch = one.__send__(:call_poll_run, 500, 50_000)
+      batch = Internal.of(one).client.poll_run(500, 50_000)
       sizes << batch.size if batch
       sizes.sum == 22
     end
@@ -63,7 +63,7 @@ class AppConsumerTest < ConsumerTestCase
     one = group_consumer(group) { |config| config.hold_rebalances = 5_000 }
     one.monitor.subscribe("rebalance.held_back") { held << now }
     one.monitor.subscribe("rebalance.partitions_revoked") { gone << now }
-    one.__send__(:call_hold_always)
+    Internal.of(one).client.hold_always
     one.subscribe(name)
     eventually { one.poll(timeout: 0.1) || one.assignment.any? }
     two = group_consumer(group).subscribe(name)
@@ -77,7 +77,7 @@ class AppConsumerTest < ConsumerTestCase
   end
 
   thorough def test_a_revocation_waits_until_the_program_has_no_work_although_nothing_was_polled
-    assert_operator seconds_held { |one| one.__send__(:call_end_hold) }, :<, 4
+    assert_operator seconds_held { |one| Internal.of(one).client.end_hold }, :<, 4
   end
 
   thorough def test_it_waits_no_longer_than_configured

@@ -448,8 +448,8 @@ class AppFlowTest < PenstockTest
     assert_operator tried, :>, 10
   end
 
-  %i[call_pause call_rewind call_resume].each do |call|
-    define_method(:"test_a_#{call.to_s.delete_prefix("call_")}_that_fails_is_repeated") do
+  %i[pause rewind resume].each do |call|
+    define_method(:"test_a_#{call}_that_fails_is_repeated") do
       seen = []
       driver, go_on = parked(3) { |_, message| seen << message.offset }
       client = driver.__send__(:client, "billing")

@@ -112,7 +112,7 @@ class ConsumerEventsTest < ConsumerTestCase
     one.monitor.clear("messages.polled")
     take(one, 2)
     assert_empty seen
-    assert_nil one.send(:call_news)
+    assert_nil Internal.of(one).client.news
   end
 
   # Of the calling thread, whose interrupts are deferred.
@@ -288,7 +288,8 @@ class ConsumerEventsTest < ConsumerTestCase
   def test_a_commit_that_fails_for_one_partition_has_two_events
     one = consumer
     seen = events(one.monitor, "offsets.commit_failed", "offsets.committed")
-    one.send(:notifier).send(:publish, :commit, [["a", 0, 5, nil], ["a", 1, 6, :error]], nil, false)
+    places = [["a", 0, 5, nil], ["a", 1, 6, :error]]
+    Internal.of(one).notifier.send(:publish, kind: :commit, places:, error: nil, lost: false)
     assert_equal [["offsets.committed", { "a" => { 0 => 5 } }], ["offsets.commit_failed", { "a" => { 1 => 6 } }]],
                  (seen.map { |event| [event.id, event[:offsets]] })
     assert_equal :error, seen.last[:error]
@@ -404,10 +405,10 @@ class ConsumerEventsTest < ConsumerTestCase
 
   # As if a listener did not return.
   def without_publishing(one)
-    one.send(:notifier).instance_variable_set(:@publishing, true)
+    Internal.of(one).notifier.instance_variable_set(:@publishing, true)
     yield
   ensure
-    one.send(:notifier).instance_variable_set(:@publishing, false)
+    Internal.of(one).notifier.instance_variable_set(:@publishing, false)
   end
 
   # Later ones would be coalesced.
@@ -467,6 +468,22 @@ class ConsumerEventsTest < ConsumerTestCase
     end
   end
 
+  # ---- what comes again ----
+
+  def test_messages_that_come_again_are_an_event
+    name = filled(4, partitions: 2)
+    one = reading(name, partitions: [0, 1])
+    seen = events(one.monitor, "messages.rewound")
+    messages = take(one, 8)
+    assert_empty seen
+    assert one.rewind(messages.find { |message| message.partition == 1 && message.offset == 2 })
+    polling(one) { seen.any? }
+    assert_equal [{ name => { 1 => 2 } }], (seen.map { |event| event[:offsets] })
+    one.seek(name, 1, 0) # the program has chosen the place: no message comes again by itself
+    take(one, 1)
+    assert_equal 1, seen.size
+  end
+
   # librdkafka's marks are counted before.
   def test_a_poll_that_finds_nothing_leaves_an_empty_queue
     one = reading(name = topic(partitions: 2), partitions: [0, 1])
@@ -501,7 +518,7 @@ class ConsumerEventsTest < ConsumerTestCase
     name = filled(1)
     plain = reading(name)
     take(plain, 1)
-    interval = ->(one) { one.send(:notifier).instance_variable_get(:@interval) }
+    interval = ->(one) { Internal.of(one).notifier.instance_variable_get(:@interval) }
     log = StringIO.new
     late = reading(name) { |config| config.logger = Logger.new(log) }
     take(late, 1)
@@ -538,7 +555,7 @@ class ConsumerEventsTest < ConsumerTestCase
     one = reading(name, "statistics.interval.ms": 20)
     errors = events(one.monitor, "error.occurred")
     one.monitor.subscribe("statistics.emitted") { |event| event[:statistics] }
-    one.define_singleton_method(:call_statistics) { "{ \"client_id\": \"a\"b\" }" }
+    Internal.of(one).client.define_singleton_method(:statistics) { "{ \"client_id\": \"a\"b\" }" }
     polling(one) { errors.size > 1 }
     assert_equal [["callbacks.statistics.error", JSON::ParserError, one.id]],
                  errors.map { |event| [event[:type], event[:error].class, event[:consumer_id]] }.uniq

@@ -222,10 +222,9 @@ class ExactlyOnceTest < TransactionTestCase
     one = reading(filled(3))
     errors = events(producer, "error.occurred")
     fails = true
-    one.define_singleton_method(:call_rewind) do |*arguments|
+    Internal.of(one).client.define_singleton_method(:rewind) do |*arguments|
       fails ? raise(Penstock::ConsumeError.new("Not now.", code: :state)) : super(*arguments)
     end
-    one.singleton_class.send(:private, :call_rewind)
     assert_raises(Mishap) { once(producer, one) { raise Mishap } }
     assert_equal "transaction.rewind", taken(errors).last[:type]
     assert_raises(Penstock::ConsumeError) { once(producer, one) { flunk } }

@@ -62,6 +62,8 @@ class ConsumerKeepAliveTest < ConsumerTestCase
     assert_equal [:joining, nil], one.membership.to_a.first(2)
     assert_raises(Penstock::ConsumeError) { loop { one.poll(timeout: 1) } }
     refute one.mark(batch)
+    eventually { one.poll(timeout: 0.1) || one.metrics.lost_partitions == 2 }
+    assert_equal 2, one.metrics.lost_partitions
   end
 
   # Such polls take from the queue of messages only.

@@ -139,5 +139,5 @@ class LedgerTest < PenstockTest
     ledger.hand_out([message], [], 1, nil)
   end
 
-  def epoch_of(copy) = Penstock::Consumer.__send__(:epoch_of, copy.message)
+  def epoch_of(copy) = Internal::ConsumerClient.epoch_of(copy.message)
 end

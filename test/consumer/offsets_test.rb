@@ -515,7 +515,7 @@ class ConsumerOffsetsTest < ConsumerTestCase
     offsets_for_times: ->(one, name) { one.offsets_for_times(name, [0], 0, timeout: 60) },
     lag: ->(one, name) { one.lag({ name => [0] }, timeout: 60) },
     seek: ->(one, name) { one.assign({ name => { 0 => [:last, 2] } }, timeout: 60).lag },
-    partitions: ->(one, name) { one.send(:call_partitions, [[name, -1, -1]], 60).size }
+    partitions: ->(one, name) { Internal.of(one).client.partitions([[name, -1, -1]], 60).size }
   }.freeze
 
   # librdkafka's own question ends when no broker can be reached, after half a second. One of a name's addresses may be wrong.

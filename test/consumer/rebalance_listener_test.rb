@@ -207,8 +207,8 @@ class RebalanceListenerTest < ConsumerTestCase
     listener = Object.new
     listener.define_singleton_method(:revoked) { |rebalance| revoked << rebalance.lost? }
     one = consumer { |config| config.rebalance_listener = listener }
-    one.__send__(:rebalanced, :lost, [["topic", 0, nil]])
-    one.__send__(:rebalanced, :assigned, [["topic", 0, nil]])
+    Internal.of(one).rebalances.rebalanced(:lost, [["topic", 0, nil]])
+    Internal.of(one).rebalances.rebalanced(:assigned, [["topic", 0, nil]])
     assert_equal [true], revoked
   end
 

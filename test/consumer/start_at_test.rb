@@ -31,11 +31,10 @@ class ConsumerStartAtTest < ConsumerTestCase
     failures = Array.new(times) do
       Penstock.const_get(:ErrorFactory).build(Penstock::ConsumeTimeoutError, "no answer", consumer_id: consumer.id)
     end
-    consumer.define_singleton_method(:call_committed) do |*given|
+    Internal.of(consumer).client.define_singleton_method(:committed_offsets) do |*given|
       error = failures.pop
       error ? raise(error) : super(*given)
     end
-    consumer.singleton_class.__send__(:private, :call_committed)
     failures
   end
 
@@ -116,7 +115,7 @@ class ConsumerStartAtTest < ConsumerTestCase
     one = member(name, [:last, 1], "auto.offset.reset": "earliest")
     asking = Queue.new
     first = true
-    one.define_singleton_method(:call_committed) do |*given|
+    Internal.of(one).client.define_singleton_method(:committed_offsets) do |*given|
       if first
         first = false
         asking << true
@@ -154,7 +153,7 @@ class ConsumerStartAtTest < ConsumerTestCase
 
   def test_the_fed_client_begins_there
     one = Penstock::Consumer.new("bootstrap.servers": "127.0.0.1:1", "group.id": "g") do |config|
-      config.client_class = Penstock::Clients::Fed
+      config.client_class = Penstock::Clients::InMemoryConsumer
       config.start_at = [:last, 1]
     end
     3.times { |i| one.client.feed(topic: "orders", payload: i.to_s) }

@@ -26,6 +26,13 @@ class StuckPartitionTest < ConsumerTestCase
     one.assign(@topic => { 0 => 0, 1 => 0 })
   end
 
+  # Its brokers always answer that each partition has two more messages.
+  def lags_by_two(one)
+    Internal.of(one).offsets.define_singleton_method(:lag) do |partitions, *|
+      partitions.transform_values { |list| list.to_h { |each| [each, 2] } }
+    end
+  end
+
   def fill(payloads, partition: 0) = produce(@topic, payloads, partition:, on: @producer)
 
   # Brokers reject every request for messages, so none arrives. They answer questions about ends.
@@ -68,9 +75,9 @@ class StuckPartitionTest < ConsumerTestCase
     take(one, 1)
     asked = Queue.new
     test = self
-    one.define_singleton_method(:lag) do |partitions, **|
+    Internal.of(one).offsets.define_singleton_method(:lag) do |partitions, *|
       test.fill(%w[b c])
-      test.take(self, 2)
+      test.take(one, 2)
       singleton_class.remove_method(:lag)
       asked << true
       partitions.transform_values { |list| list.to_h { |partition| [partition, 2] } }
@@ -100,8 +107,8 @@ class StuckPartitionTest < ConsumerTestCase
     RawRecords.write_commit_marker(@own, @topic)
     message = quiet_thread { take(one, 1).first }.value
     checks = 0
-    lag = one.method(:lag)
-    one.define_singleton_method(:lag) { |*given, **options| lag.call(*given, **options).tap { checks += 1 } }
+    lag = Internal.of(one).offsets.method(:lag)
+    Internal.of(one).offsets.define_singleton_method(:lag) { |*given| lag.call(*given).tap { checks += 1 } }
     poll_until(one) { checks > 6 }
     assert_empty @told
     assert one.mark(message)
@@ -141,7 +148,7 @@ class StuckPartitionTest < ConsumerTestCase
 
   def test_a_partition_is_stuck_though_messages_of_another_one_always_wait
     one = watched
-    one.define_singleton_method(:lag) { |partitions, **| partitions.transform_values { |list| list.to_h { |each| [each, 2] } } }
+    lags_by_two(one)
     fill(%w[x] * 100, partition: 1)
     eventually do
       fill(%w[x] * 100, partition: 1)
@@ -156,7 +163,7 @@ class StuckPartitionTest < ConsumerTestCase
     one = watched
     errors = Queue.new
     one.monitor.subscribe("error.occurred") { |event| errors << event }
-    one.define_singleton_method(:lag) do |partitions, **|
+    Internal.of(one).offsets.define_singleton_method(:lag) do |partitions, *|
       raise "unexpected" if errors.empty?
 
       partitions.transform_values { |list| list.to_h { |each| [each, 2] } }
@@ -172,7 +179,7 @@ class StuckPartitionTest < ConsumerTestCase
     made = Array.new(20) { watched { |config| config.stuck_after = 3_000 } }
     assert_equal 1, threads.size
     checks = Queue.new
-    made.each { |one| one.define_singleton_method(:lag) { |*, **| checks << true && {} } }
+    made.each { |one| Internal.of(one).offsets.define_singleton_method(:lag) { |*| checks << true && {} } }
     eventually { checks.size >= 40 }
     eventually(5, -> { "#{threads.size} threads" }) { threads.size == 1 }
     made.pop(19).each(&:close)
@@ -185,7 +192,7 @@ class StuckPartitionTest < ConsumerTestCase
     stop = Queue.new
     asked = Queue.new
     3.times do
-      watched.define_singleton_method(:lag) do |partitions, **|
+      Internal.of(watched).offsets.define_singleton_method(:lag) do |partitions, *|
         asked << stop.pop
         partitions.transform_values { |list| list.to_h { |each| [each, 0] } }
       end
@@ -194,7 +201,7 @@ class StuckPartitionTest < ConsumerTestCase
     one = watched
     fill(%w[a])
     take(one, 1)
-    one.define_singleton_method(:lag) { |partitions, **| partitions.transform_values { |list| list.to_h { |each| [each, 2] } } }
+    lags_by_two(one)
     poll_until(one) { @told.size.positive? }
     assert_equal [one.id, 0], [@told.pop[:consumer_id], asked.size]
     stop.close
@@ -209,7 +216,7 @@ class StuckPartitionTest < ConsumerTestCase
     assert_equal 1, (in_child do
       one = watched
       asked = Queue.new
-      one.define_singleton_method(:lag) { |*, **| asked << true && {} }
+      Internal.of(one).offsets.define_singleton_method(:lag) { |*| asked << true && {} }
       eventually { asked.size.positive? }
       threads.size.tap do
         one.close

@@ -106,11 +106,11 @@ class ListenersPrometheusTest < MetricsTestCase
   end
 
   # A stand-in for a client that has counted messages and is closed.
-  Client = Struct.new(:counters, :measures, :state)
+  Client = Struct.new(:counters, :latencies, :state)
 
   def test_a_client_that_closes_during_a_read_is_counted_once
     connection = Penstock::Producer.const_get(:Connection).new(nil)
-    others = connection.instance_variable_get(:@others) << Client.new([5, 5, 0, 0, 0], [0, [], 0, 0], :closed)
+    others = connection.instance_variable_get(:@others) << Client.new({ messages: 5, delivered: 5 }, {}, :closed)
     read = []
     others.define_singleton_method(:delete) do |client|
       read << connection.totals.messages
@@ -121,6 +121,8 @@ class ListenersPrometheusTest < MetricsTestCase
     assert_equal [5, 5, 5], read
   end
 
+  def snapshot(delivered) = Internal::CounterSnapshot.of(Client.new({ messages: 5, delivered: }, {}, :closed))
+
   # A stand-in for a producer whose client could not be closed in time.
   Disconnected = Struct.new(:totals, :past_totals) do
     def over? = false
@@ -129,7 +131,7 @@ class ListenersPrometheusTest < MetricsTestCase
 
   def test_a_disconnected_producer_is_read_until_all_its_delivery_results_are_in
     ledger = Penstock::Listeners.const_get(:MetricsLedger).new
-    so_far, in_the_end = [4, 5].map { |number| Internal::CounterSnapshot.new(5, number, *[0] * 6, {}.freeze) }
+    so_far, in_the_end = [4, 5].map { |number| snapshot(number) }
     one = Disconnected.new(so_far, Internal::CounterSnapshot::NONE)
     ledger.watch(one)
     assert_equal [4, 0], (Array.new(2) { ledger.collect.sum { |_, grown| grown.delivered } })
@@ -149,7 +151,7 @@ class ListenersPrometheusTest < MetricsTestCase
 
   def test_a_producer_that_closes_while_it_is_read_is_read_again
     ledger = Penstock::Listeners.const_get(:MetricsLedger).new
-    ledger.watch(ClosedMeanwhile.new(*[4, 5].map { |number| Internal::CounterSnapshot.new(5, number, *[0] * 6, {}.freeze) }))
+    ledger.watch(ClosedMeanwhile.new(*[4, 5].map { |number| snapshot(number) }))
     assert_equal [4, 1], (Array.new(2) { ledger.collect.sum { |_, grown| grown.delivered } })
     assert_empty ledger.producers
   end

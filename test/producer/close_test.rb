@@ -74,7 +74,7 @@ class CloseTest < PenstockTest
     name = topic(partitions: 1)
     leaving = producer("linger.ms": 1)
     threads = Array.new(8) { Thread.new { produce_until_closed(leaving, name) } }
-    eventually { leaving.client && leaving.client.counters.first > 2_000 }
+    eventually { leaving.client && leaving.client.counters[:messages] > 2_000 }
     report = leaving.close(timeout: 20)
     handles = threads.flat_map(&:value)
     assert_predicate report, :complete?

@@ -35,7 +35,7 @@ class MisuseTest < PenstockTest
     Penstock::ShareableProducer => %i[closed? id inspect max_wait_timeout],
     Penstock::ConnectionPool => %i[available close inspect shutdown size stats],
     Penstock::DeliveryHandle => %i[error inspect label pending? report status topic wait delivered?],
-    Internal::ProducerClient => %i[begin_closing close counters failed_message fatal_error hurry idempotent? inspect measures
+    Internal::ProducerClient => %i[begin_closing close counters failed_message fatal_error hurry idempotent? inspect latencies
                                    queue_size set_credentials state token_refresher= transactional?],
     Internal::AdminClient => [],
     Penstock::Poller => %i[alive? count id inspect name stats],

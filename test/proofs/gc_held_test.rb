@@ -122,11 +122,13 @@ class GCHeldTest < ConsumerTestCase
   end
 
   def test_an_old_consumer_keeps_a_young_logger
-    assert_young_kept(Class.new, -> { bare(Penstock::Consumer) }) { |one, klass| new_consumer(one, logger: klass.new) }
+    assert_young_kept(Class.new, -> { Internal::ConsumerClient.allocate }) { |one, klass| new_consumer(one, logger: klass.new) }
   end
 
   def test_an_old_consumer_keeps_a_young_token_refresher
-    assert_young_kept(Class.new, -> { bare(Penstock::Consumer) }) { |one, klass| new_consumer(one, refresher: klass.new) }
+    assert_young_kept(Class.new, -> { Internal::ConsumerClient.allocate }) do |one, klass|
+      new_consumer(one, refresher: klass.new)
+    end
   end
 
   def test_an_old_client_keeps_the_young_name_of_its_latest_topic
@@ -201,12 +203,14 @@ class GCHeldTest < ConsumerTestCase
   def bare(klass) = Class.instance_method(:allocate).bind_call(klass)
 
   def new_client(made = Internal::ProducerClient.allocate, poller: Penstock::Poller.instance, logger: nil)
-    made.send(:initialize, "client", @kafka, poller, logger, *@settings)
+    made.send(:initialize, { id: "client", kafka: @kafka, poller:, logger:, **@settings })
     made
   end
 
-  def new_consumer(made = bare(Penstock::Consumer), logger: nil, refresher: nil)
-    made.send(:call_configure, "consumer", @kafka, logger, 1_000, false, nil, refresher, :next_poll, false, 0)
+  def new_consumer(made = Internal::ConsumerClient.allocate, logger: nil, refresher: nil)
+    made.send(:initialize, { id: "consumer", kafka: @kafka, logger:, close_timeout: 1_000, grouped: false, rejection_timeout: nil,
+                             token_refresher: refresher, mark: :next_poll, listens: false, hold_rebalances: 0, deserializer: nil,
+                             callbacks: nil })
     made
   end
 

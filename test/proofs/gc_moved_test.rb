@@ -41,15 +41,15 @@ class GCMovedTest < PenstockTest
 
   def test_objects_held_by_clients_can_move
     moved(<<~RUBY)
-      settings = Internal::ProducerClient.settings_of(producer.config)
+      settings = { id: "client", kafka: KAFKA, **Internal::ProducerClient.settings_of(producer.config) }
       clients = Array.new(MANY) do
-        Internal::ProducerClient.new("client", KAFKA, Penstock::Poller.new, Logger.new(nil), *settings).tap do |client|
+        Internal::ProducerClient.new({ **settings, poller: Penstock::Poller.new, logger: Logger.new(nil) }).tap do |client|
           client.event_source = source
           client.token_refresher = Object.new
         end
       end
       named = Array.new(MANY) do |i|
-        Internal::ProducerClient.new("client", KAFKA, Penstock::Poller.instance, nil, *settings).tap do |client|
+        Internal::ProducerClient.new({ **settings, poller: Penstock::Poller.instance, logger: nil }).tap do |client|
           client.produce({ topic: "topic-\#{i}-of-many", payload: "x" })
         end
       end
@@ -65,7 +65,10 @@ class GCMovedTest < PenstockTest
   def test_objects_held_by_consumers_can_move
     moved(<<~RUBY)
       consumers = Array.new(MANY) do
-        bare(Penstock::Consumer).tap { |made| made.send(:call_configure, "consumer", KAFKA, Logger.new(nil), 1_000, false, nil, Object.new, :manual, false, 0) }
+        Internal::ConsumerClient.new(
+          { id: "consumer", kafka: KAFKA, logger: Logger.new(nil), close_timeout: 1_000, grouped: false, rejection_timeout: nil,
+            token_refresher: Object.new, mark: :manual, listens: false, hold_rebalances: 0, deserializer: Object.new, callbacks: Object.new }
+        )
       end
       fill
       readers = Array.new(5) { consumer.tap { |one| one.assign(TOPIC => { 0 => :beginning }) } }

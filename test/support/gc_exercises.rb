@@ -190,7 +190,7 @@ class GCExercises
   def ledger
     one = relieved do
       Penstock::Consumer.new("bootstrap.servers": @servers, "group.id": "g") do |config|
-        config.client_class = Penstock::Clients::Fed
+        config.client_class = Penstock::Clients::InMemoryConsumer
       end
     end
     made = each_round { |i| one.client.feed(topic: @topic, payload: "p#{i}", headers: { "h" => "v#{i}" }) }

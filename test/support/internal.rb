@@ -10,19 +10,20 @@ module Internal
     owner ? owner.const_get(name, false) : super
   end
 
-  # @param producer [Penstock::Producer]
-  # @return [Penstock::Producer::Internals]
-  def self.of(producer) = ProducerRegistry.of(producer)
+  # @param object [Penstock::Producer, Penstock::Consumer, Penstock::Admin]
+  # @return [Penstock::Producer::Internals, Penstock::Consumer::Internals, Penstock::Admin::Internals]
+  def self.of(object) = object.instance_variable_get(:@internals)
 
   # @param object [Object] for example a producer
-  # @return [Array<String>] inspect's text of each instance variable, and of the variables of a producer's parts
+  # @return [Array<String>] inspect's text of each instance variable, and of the variables of the parts of a producer, consumer
+  #   or admin client
   def self.inspected(object, seen = {}.compare_by_identity)
     return [] if seen[object]
 
     seen[object] = true
     object.instance_variables.flat_map do |name|
       value = object.instance_variable_get(name)
-      [value.inspect, *(inspected(value, seen) if value.class.name.to_s.start_with?("Penstock::Producer::"))]
+      [value.inspect, *(inspected(value, seen) if value.class.name.to_s.match?(/\APenstock::(Producer|Consumer|Admin)::/))]
     end
   end
 end

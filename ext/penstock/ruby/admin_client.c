@@ -117,24 +117,28 @@ static struct ps_admin *client_open(VALUE self)
 
 /* ---- configuring, state, closing ---- */
 
-static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, VALUE logger, VALUE close_timeout,
-                               VALUE rejection_timeout, VALUE unreachable_timeout, VALUE token_refresher, VALUE consumer)
+/* initialize(settings): a Hash by name, see Penstock::Native::AdminClient. */
+static VALUE client_initialize(VALUE self, VALUE given)
 {
     struct admin_client *object = penstock_data(self, &client_type);
     if (atomic_load(&object->admin)) rb_raise(rb_eTypeError, "already initialized");
+    Check_Type(given, T_HASH);
+    VALUE id = penstock_given(given, "id"), kafka = penstock_given(given, "kafka"), logger = penstock_given(given, "logger");
+    VALUE poller = penstock_given(given, "poller"), rejection_timeout = penstock_given(given, "rejection_timeout");
+    VALUE token_refresher = penstock_given(given, "token_refresher");
     struct ps_poller *native_poller = penstock_poller_get(poller);
     StringValueCStr(id);
     struct ps_admin_settings settings = {
         .client = {
-            .close_timeout_ms = NUM2LL(close_timeout),
+            .close_timeout_ms = NUM2LL(penstock_given(given, "close_timeout")),
             .rejection_us = NIL_P(rejection_timeout) ? -1 : NUM2LL(rejection_timeout) * 1000,
             .logs_to_mailbox = !NIL_P(logger),
             .token_provider = !NIL_P(token_refresher),
         },
         .max_time_us = 100000,
         .sweep_us = 1000000,
-        .unreachable_us = NUM2LL(unreachable_timeout) * 1000,
-        .consumer = RTEST(consumer),
+        .unreachable_us = NUM2LL(penstock_given(given, "unreachable_timeout")) * 1000,
+        .consumer = RTEST(penstock_given(given, "consumer")),
     };
     RB_OBJ_WRITE(self, &object->poller, poller);
     RB_OBJ_WRITE(self, &object->logger, logger);
@@ -151,6 +155,7 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
     if (settings.client.token_provider) penstock_conf_ask_for_tokens(admin->client.conf, false, logs_to_queue);
     ps_client_set_brokers(&admin->client, rb_string_value_cstr(&brokers));
     atomic_store(&admin->client.state, PS_NEW);
+    RB_GC_GUARD(id);
     return self;
 }
 
@@ -761,7 +766,7 @@ void penstock_admin_init(void)
 {
     VALUE client_class = rb_const_get(penstock_native, rb_intern("AdminClient"));
     rb_define_alloc_func(client_class, client_allocate);
-    rb_define_method(client_class, "initialize", client_initialize, 9);
+    rb_define_method(client_class, "initialize", client_initialize, 1);
     rb_define_method(client_class, "state", client_state, 0);
     rb_define_method(client_class, "set_credentials", client_set_credentials, 2);
     rb_define_method(client_class, "close", client_close, 1);

@@ -41,6 +41,11 @@ static struct ps_fetched *batch_get(VALUE self)
     return fetched;
 }
 
+bool penstock_is_batch(VALUE object)
+{
+    return rb_typeddata_is_kind_of(object, &batch_type);
+}
+
 const struct ps_fetched *penstock_batch_fetched(VALUE self)
 {
     return batch_get(self);

@@ -1,5 +1,5 @@
 /*
- * Penstock::Consumer, continued: subscription, assignment, offsets, positions, and the group's metadata for a transactional
+ * Penstock::Native::ConsumerClient, continued: subscription, assignment, offsets, positions, and the group's metadata for a transactional
  * producer. Each call that blocks runs on a thread of its own (core/consume/consumer_jobs.c). So an interrupt ends the Ruby
  * thread's wait at once.
  */
@@ -330,6 +330,8 @@ static VALUE consumer_call_cached_watermarks(VALUE self, VALUE topic, VALUE part
     return rb_ary_new_from_args(2, offset_or_nil(low), offset_or_nil(high));
 }
 
+enum { PLACE_TOPIC, PLACE_PARTITION, PLACE_FIRST, PLACE_AFTER, PLACE_EPOCH }; /* of a place in a batch */
+
 static VALUE consumer_call_seek(VALUE self, VALUE places, VALUE timeout)
 {
     ask(self, PS_CONSUMER_SEEK, places, timeout, "the position was not changed");
@@ -346,6 +348,13 @@ static VALUE consumer_call_seek_back(VALUE self, VALUE places, VALUE timeout)
 static VALUE consumer_call_rewind(VALUE self, VALUE places, VALUE epoch, VALUE timeout)
 {
     return ask_since(self, PS_CONSUMER_REWIND, places, NUM2ULL(epoch), timeout, "the position was not changed");
+}
+
+void penstock_consumer_rewind(VALUE self, const struct ps_fetched *fetched)
+{
+    VALUE places = penstock_places_in(fetched), starts = rb_ary_new();
+    for (long i = 0; i < RARRAY_LEN(places); i++) rb_ary_push(starts, rb_ary_subseq(RARRAY_AREF(places, i), 0, PLACE_AFTER));
+    if (RARRAY_LEN(starts) > 0) consumer_call_rewind(self, starts, ULL2NUM(fetched->epoch), INT2FIX(5));
 }
 
 struct passing {
@@ -430,8 +439,7 @@ static bool removed_from_group(struct ps_consumer *consumer)
     return removed;
 }
 
-/* False: another member may have the partition now. nil: a program made the message. */
-static VALUE consumer_call_mark(VALUE self, VALUE message)
+static VALUE mark_message(VALUE self, VALUE message)
 {
     struct ps_consumer *consumer = penstock_consumer_open(self);
     const struct ps_record *record = penstock_message_record(message);
@@ -445,7 +453,7 @@ static VALUE consumer_call_mark(VALUE self, VALUE message)
 }
 
 /* The same for the last message of each partition. */
-static VALUE consumer_call_mark_batch(VALUE self, VALUE batch)
+static VALUE mark_batch(VALUE self, VALUE batch)
 {
     struct ps_consumer *consumer = penstock_consumer_open(self);
     const struct ps_fetched *fetched = penstock_batch_fetched(batch);
@@ -463,6 +471,12 @@ static VALUE consumer_call_mark_batch(VALUE self, VALUE batch)
     return marked ? Qtrue : Qfalse;
 }
 
+/* A Message or Batch. False: another member may have the partition now, or one of the batch's. nil: a program made the message. */
+VALUE penstock_consumer_mark(VALUE self, VALUE what)
+{
+    return penstock_is_batch(what) ? mark_batch(self, what) : mark_message(self, what);
+}
+
 static bool owns(struct ps_consumer *consumer, const struct ps_record *record)
 {
     const struct ps_fetched *fetched = record->fetched;
@@ -470,25 +484,24 @@ static bool owns(struct ps_consumer *consumer, const struct ps_record *record)
            !removed_from_group(consumer);
 }
 
-static VALUE consumer_call_owns(VALUE self, VALUE message)
+static bool owns_all(struct ps_consumer *consumer, const struct ps_fetched *fetched)
 {
-    bool owned = owns(penstock_consumer_open(self), penstock_message_record(message));
-    RB_GC_GUARD(message);
-    return owned ? Qtrue : Qfalse;
-}
-
-/* All of a batch's partitions. */
-static VALUE consumer_call_owns_batch(VALUE self, VALUE batch)
-{
-    struct ps_consumer *consumer = penstock_consumer_open(self);
-    const struct ps_fetched *fetched = penstock_batch_fetched(batch);
     bool owned = true;
     for (size_t i = 0; owned && i < fetched->count; i++) {
         const struct ps_record *record = &fetched->records[i];
         bool repeated = i > 0 && record[-1].partition == record->partition && record[-1].topic == record->topic;
         owned = repeated || owns(consumer, record);
     }
-    RB_GC_GUARD(batch);
+    return owned;
+}
+
+/* A Message, or all of a Batch's partitions. */
+static VALUE consumer_call_owns(VALUE self, VALUE what)
+{
+    struct ps_consumer *consumer = penstock_consumer_open(self);
+    bool owned = penstock_is_batch(what) ? owns_all(consumer, penstock_batch_fetched(what))
+                                         : owns(consumer, penstock_message_record(what));
+    RB_GC_GUARD(what);
     return owned ? Qtrue : Qfalse;
 }
 
@@ -515,8 +528,6 @@ static VALUE s_place_of(VALUE klass, VALUE message)
 }
 
 /* ---- transactions and rewinding ---- */
-
-enum { PLACE_TOPIC, PLACE_PARTITION, PLACE_FIRST, PLACE_AFTER, PLACE_EPOCH }; /* of a place in a batch */
 
 /* The place of a message's partition, from the latest on: a batch has few, each for many messages in a row. nil: a new one. */
 static VALUE place_in(VALUE places, VALUE topic, int32_t partition)
@@ -650,12 +661,13 @@ static VALUE tell_body(VALUE arg)
     ps_client_exit(&telling->consumer->client);
     if (!telling->name) return Qnil;
     VALUE name = ID2SYM(rb_intern(telling->name)), places = penstock_places_from(telling->partitions);
+    VALUE callbacks = penstock_consumer_callbacks(telling->self);
     /* M:unknown_start_answers_later */
     telling->later = true; /* an exception, an interrupt too: it is not known where to start */
-    VALUE configured = rb_funcall(telling->self, rb_intern("configured_starts"), 2, name, places);
+    VALUE configured = rb_funcall(callbacks, rb_intern("configured_starts"), 2, name, places);
     telling->later = false;
     set_start(telling, configured); /* also if the listener raises */
-    set_start(telling, rb_funcall(telling->self, rb_intern("rebalanced"), 3, name, places, configured));
+    set_start(telling, rb_funcall(callbacks, rb_intern("rebalanced"), 3, name, places, configured));
     return Qnil;
 }
 
@@ -737,7 +749,7 @@ static VALUE consumer_group_metadata(VALUE self)
 
 /* ---- holding back revocations ---- */
 
-/* Before it opens. A revocation then waits for call_end_hold, for config.hold_rebalances at most. */
+/* Before it opens. A revocation then waits for end_hold, for config.hold_rebalances at most. */
 static VALUE consumer_call_hold_always(VALUE self)
 {
     penstock_consumer_get(self)->settings.holds_always = true;
@@ -772,44 +784,42 @@ static VALUE consumer_call_membership(VALUE self)
     return rb_ary_new_from_args(4, ID2SYM(rb_intern(membership.state)), generation, id, error);
 }
 
-void penstock_consumer_calls_init(VALUE consumer_class)
+void penstock_consumer_calls_init(VALUE client_class)
 {
-    rb_define_private_method(consumer_class, "call_membership", consumer_call_membership, 0);
-    rb_define_method(consumer_class, "group_metadata", consumer_group_metadata, 0);
-    rb_define_private_method(consumer_class, "call_subscribe", consumer_call_subscribe, 1);
-    rb_define_private_method(consumer_class, "call_assign", consumer_call_assign, 1);
-    rb_define_private_method(consumer_class, "call_restart", consumer_call_restart, 1);
-    rb_define_private_method(consumer_class, "call_assignment", consumer_call_assignment, 0);
-    rb_define_private_method(consumer_class, "call_commit", consumer_call_commit, 2);
-    rb_define_private_method(consumer_class, "call_commit_processed", consumer_call_commit_processed, 3);
-    rb_define_private_method(consumer_class, "call_keeps", consumer_call_keeps, 2);
-    rb_define_private_method(consumer_class, "call_commit_async", consumer_call_commit_async, 1);
-    rb_define_private_method(consumer_class, "call_epoch", consumer_call_epoch, 0);
-    rb_define_private_method(consumer_class, "call_committed", consumer_call_committed, 2);
-    rb_define_private_method(consumer_class, "call_offsets", consumer_call_offsets, 2);
-    rb_define_private_method(consumer_class, "call_watermarks", consumer_call_watermarks, 3);
-    rb_define_private_method(consumer_class, "call_partitions", consumer_call_partitions, 2);
-    rb_define_private_method(consumer_class, "call_cached_watermarks", consumer_call_cached_watermarks, 2);
-    rb_define_private_method(consumer_class, "call_reached", consumer_call_reached, 2);
-    rb_define_private_method(consumer_class, "call_passed", consumer_call_passed, 2);
-    rb_define_private_method(consumer_class, "call_seek", consumer_call_seek, 2);
-    rb_define_private_method(consumer_class, "call_seek_back", consumer_call_seek_back, 2);
-    rb_define_private_method(consumer_class, "call_rewind", consumer_call_rewind, 3);
-    rb_define_private_method(consumer_class, "call_held", consumer_call_held, 2);
-    rb_define_private_method(consumer_class, "call_began_itself", consumer_call_began_itself, 2);
-    rb_define_private_method(consumer_class, "call_open_before", consumer_call_open_before, 1);
-    rb_define_private_method(consumer_class, "call_position", consumer_call_position, 2);
-    rb_define_private_method(consumer_class, "call_pause", consumer_call_pause, 1);
-    rb_define_private_method(consumer_class, "call_resume", consumer_call_resume, 1);
-    rb_define_private_method(consumer_class, "call_paused", consumer_call_paused, 0);
-    rb_define_private_method(consumer_class, "call_mark", consumer_call_mark, 1);
-    rb_define_private_method(consumer_class, "call_mark_batch", consumer_call_mark_batch, 1);
-    rb_define_private_method(consumer_class, "call_owns", consumer_call_owns, 1);
-    rb_define_private_method(consumer_class, "call_hold_always", consumer_call_hold_always, 0);
-    rb_define_private_method(consumer_class, "call_end_hold", consumer_call_end_hold, 0);
-    rb_define_private_method(consumer_class, "call_owns_batch", consumer_call_owns_batch, 1);
-    rb_define_private_method(consumer_class, "call_mark_all", consumer_call_mark_all, 0);
-    rb_define_private_method(rb_singleton_class(consumer_class), "place_of", s_place_of, 1);
-    rb_define_private_method(rb_singleton_class(consumer_class), "places_of", s_places_of, 1);
-    rb_define_private_method(rb_singleton_class(consumer_class), "epoch_of", s_epoch_of, 1);
+    rb_define_method(client_class, "membership", consumer_call_membership, 0);
+    rb_define_method(client_class, "group_metadata", consumer_group_metadata, 0);
+    rb_define_method(client_class, "subscribe", consumer_call_subscribe, 1);
+    rb_define_method(client_class, "assign_places", consumer_call_assign, 1);
+    rb_define_method(client_class, "restart", consumer_call_restart, 1);
+    rb_define_method(client_class, "assignment", consumer_call_assignment, 0);
+    rb_define_method(client_class, "commit", consumer_call_commit, 2);
+    rb_define_method(client_class, "commit_processed", consumer_call_commit_processed, 3);
+    rb_define_method(client_class, "keeps?", consumer_call_keeps, 2);
+    rb_define_method(client_class, "commit_async", consumer_call_commit_async, 1);
+    rb_define_method(client_class, "epoch", consumer_call_epoch, 0);
+    rb_define_method(client_class, "committed_offsets", consumer_call_committed, 2);
+    rb_define_method(client_class, "offsets", consumer_call_offsets, 2);
+    rb_define_method(client_class, "watermarks", consumer_call_watermarks, 3);
+    rb_define_method(client_class, "partitions", consumer_call_partitions, 2);
+    rb_define_method(client_class, "cached_watermarks", consumer_call_cached_watermarks, 2);
+    rb_define_method(client_class, "reached", consumer_call_reached, 2);
+    rb_define_method(client_class, "passed", consumer_call_passed, 2);
+    rb_define_method(client_class, "seek", consumer_call_seek, 2);
+    rb_define_method(client_class, "seek_back", consumer_call_seek_back, 2);
+    rb_define_method(client_class, "rewind", consumer_call_rewind, 3);
+    rb_define_method(client_class, "held", consumer_call_held, 2);
+    rb_define_method(client_class, "began_itself", consumer_call_began_itself, 2);
+    rb_define_method(client_class, "open_before", consumer_call_open_before, 1);
+    rb_define_method(client_class, "position", consumer_call_position, 2);
+    rb_define_method(client_class, "pause", consumer_call_pause, 1);
+    rb_define_method(client_class, "resume", consumer_call_resume, 1);
+    rb_define_method(client_class, "paused", consumer_call_paused, 0);
+    rb_define_method(client_class, "mark", penstock_consumer_mark, 1);
+    rb_define_method(client_class, "owns?", consumer_call_owns, 1);
+    rb_define_method(client_class, "hold_always", consumer_call_hold_always, 0);
+    rb_define_method(client_class, "end_hold", consumer_call_end_hold, 0);
+    rb_define_method(client_class, "mark_all", consumer_call_mark_all, 0);
+    rb_define_singleton_method(client_class, "place_of", s_place_of, 1);
+    rb_define_singleton_method(client_class, "places_of", s_places_of, 1);
+    rb_define_singleton_method(client_class, "epoch_of", s_epoch_of, 1);
 }

@@ -1,17 +1,20 @@
 /*
- * Penstock::Consumer: owns one ps_consumer. Any thread of the process that opened it may use it. Several threads may poll at
- * once, and each message goes to one of them. Methods that wait release the GVL. In a fork child, an inherited consumer that was
- * opened or closed raises ForkedError. One that was only configured gets a new ps_consumer at its first use.
+ * Penstock::Native::ConsumerClient: one configured librdkafka consumer, which Penstock::Consumer uses. It owns one ps_consumer. Any
+ * thread of the process that opened it may use it. Several threads may poll at once, and each message goes to one of them. Methods
+ * that wait release the GVL. In a fork child, an inherited client that was opened or closed raises ForkedError. One that was only
+ * configured gets a new ps_consumer at its first use.
  */
 #include "ruby/penstock.h"
 
-static VALUE consumer_class;
+static VALUE client_class;
+static ID id_connected;
 
 struct consumer_object {
     _Atomic(struct ps_consumer *) consumer; /* owns a reference */
     VALUE logger;                           /* nil: librdkafka's log goes to stderr */
     VALUE token_refresher;                  /* Penstock::Native::TokenRefresher, or nil */
     VALUE deserializer;                     /* Penstock::Deserializer, or nil */
+    VALUE callbacks;                        /* Penstock::Consumer::Callbacks */
 };
 
 /* ---- GC ---- */
@@ -22,6 +25,7 @@ static void consumer_mark(void *data)
     rb_gc_mark_movable(object->logger); /* M:gc_consumer_logger_mark */
     rb_gc_mark_movable(object->token_refresher); /* M:gc_consumer_token_refresher_mark */
     rb_gc_mark_movable(object->deserializer);
+    rb_gc_mark_movable(object->callbacks);
 }
 
 static void consumer_compact(void *data)
@@ -30,6 +34,7 @@ static void consumer_compact(void *data)
     object->logger = rb_gc_location(object->logger); /* M:gc_consumer_logger_relocation */
     object->token_refresher = rb_gc_location(object->token_refresher); /* M:gc_consumer_token_refresher_relocation */
     object->deserializer = rb_gc_location(object->deserializer);
+    object->callbacks = rb_gc_location(object->callbacks);
 }
 
 /* Does not block: a native thread leaves the group and closes the consumer. */
@@ -47,7 +52,7 @@ static size_t consumer_size(const void *data)
 }
 
 static const rb_data_type_t consumer_type = {
-    .wrap_struct_name = "Penstock::Consumer",
+    .wrap_struct_name = "Penstock::Native::ConsumerClient",
     .function = { .dmark = consumer_mark, .dfree = consumer_free, .dsize = consumer_size, .dcompact = consumer_compact },
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
@@ -56,7 +61,7 @@ static VALUE consumer_allocate(VALUE klass)
 {
     struct consumer_object *object;
     VALUE self = TypedData_Make_Struct(klass, struct consumer_object, &consumer_type, object);
-    object->logger = object->token_refresher = object->deserializer = Qnil;
+    object->logger = object->token_refresher = object->deserializer = object->callbacks = Qnil;
     return self;
 }
 
@@ -102,7 +107,7 @@ struct ps_consumer *penstock_consumer_open(VALUE self)
     if (atomic_load(&consumer->client.state) == PS_OPEN) return consumer;
     const struct consumer_object *object = penstock_data(self, &consumer_type);
     penstock_open(&consumer->client, object->logger, object->token_refresher, Qnil);
-    if (!atomic_exchange(&consumer->announced, true)) rb_funcall(self, rb_intern("publish_connected"), 0);
+    if (!atomic_exchange(&consumer->announced, true)) rb_funcall(object->callbacks, id_connected, 0);
     return consumer;
 }
 
@@ -116,28 +121,32 @@ static enum ps_mark mark_from(VALUE name)
     return name == ID2SYM(rb_intern("at_once")) ? PS_MARK_AT_ONCE : PS_MARK_NEXT_POLL;
 }
 
-/* call_configure(id, kafka, logger, close_timeout, grouped, rejection_timeout, token_refresher, mark, listens,
- * hold) */
-static VALUE consumer_configure(VALUE self, VALUE id, VALUE kafka, VALUE logger, VALUE close_timeout, VALUE grouped,
-                                VALUE rejection_timeout, VALUE token_refresher, VALUE mark, VALUE listens, VALUE hold)
+/* initialize(settings): a Hash by name, see Penstock::Native::ConsumerClient. */
+static VALUE consumer_initialize(VALUE self, VALUE given)
 {
     struct consumer_object *object = penstock_data(self, &consumer_type);
     if (atomic_load(&object->consumer)) rb_raise(rb_eTypeError, "already initialized");
+    Check_Type(given, T_HASH);
+    VALUE id = penstock_given(given, "id"), kafka = penstock_given(given, "kafka"), logger = penstock_given(given, "logger");
+    VALUE token_refresher = penstock_given(given, "token_refresher");
+    VALUE rejection_timeout = penstock_given(given, "rejection_timeout");
     StringValueCStr(id);
     struct ps_consumer_settings settings = {
         .client = {
-            .close_timeout_ms = NUM2LL(close_timeout),
+            .close_timeout_ms = NUM2LL(penstock_given(given, "close_timeout")),
             .rejection_us = NIL_P(rejection_timeout) ? -1 : NUM2LL(rejection_timeout) * 1000,
             .logs_to_mailbox = !NIL_P(logger),
             .token_provider = !NIL_P(token_refresher),
         },
-        .grouped = RTEST(grouped),
-        .mark = mark_from(mark),
-        .listens = RTEST(listens),
-        .hold_us = NUM2LL(hold) * 1000,
+        .grouped = RTEST(penstock_given(given, "grouped")),
+        .mark = mark_from(penstock_given(given, "mark")),
+        .listens = RTEST(penstock_given(given, "listens")),
+        .hold_us = NUM2LL(penstock_given(given, "hold_rebalances")) * 1000,
     };
     RB_OBJ_WRITE(self, &object->logger, logger); /* M:gc_consumer_logger_barrier */
     RB_OBJ_WRITE(self, &object->token_refresher, token_refresher); /* M:gc_consumer_token_refresher_barrier */
+    RB_OBJ_WRITE(self, &object->deserializer, penstock_given(given, "deserializer"));
+    RB_OBJ_WRITE(self, &object->callbacks, penstock_given(given, "callbacks"));
 
     /* The consumer owns the configuration from the start, so an error in it leaks nothing. */
     struct ps_consumer *consumer = ps_consumer_new(rd_kafka_conf_new(), RSTRING_PTR(id), &settings);
@@ -156,10 +165,22 @@ static VALUE consumer_configure(VALUE self, VALUE id, VALUE kafka, VALUE logger,
     consumer->settings.nap_us = (nap_ms < 1 ? 1 : nap_ms > LONGEST_NAP_MS ? LONGEST_NAP_MS : nap_ms) * 1000;
     ps_client_set_brokers(&consumer->client, rb_string_value_cstr(&facts.brokers));
     atomic_store(&consumer->client.state, PS_NEW);
+    RB_GC_GUARD(id);
     return self;
 }
 
-/* ---- for consumer methods in files of their own ---- */
+/* ---- for the methods in files of their own ---- */
+
+VALUE penstock_consumer_callbacks(VALUE self)
+{
+    const struct consumer_object *object = penstock_data(self, &consumer_type);
+    return object->callbacks;
+}
+
+bool penstock_is_consumer_client(VALUE object)
+{
+    return rb_typeddata_is_kind_of(object, &consumer_type);
+}
 
 VALUE penstock_consumer_deserializer(VALUE self)
 {
@@ -250,17 +271,19 @@ static VALUE consumer_state(VALUE self)
 
 void penstock_consumer_init(void)
 {
-    consumer_class = rb_const_get(penstock_module, rb_intern("Consumer"));
-    rb_gc_register_mark_object(consumer_class);
-    rb_define_alloc_func(consumer_class, consumer_allocate);
-    penstock_poll_methods_init(consumer_class);
-    penstock_consumer_calls_init(consumer_class);
-    penstock_consumer_news_init(consumer_class);
-    rb_define_private_method(consumer_class, "state", consumer_state, 0);
-    rb_define_private_method(consumer_class, "call_configure", consumer_configure, 10);
-    rb_define_private_method(consumer_class, "call_decode_with", consumer_call_decode_with, 1);
-    rb_define_private_method(consumer_class, "call_set_credentials", consumer_call_set_credentials, 2);
-    rb_define_private_method(consumer_class, "call_end_within", consumer_call_end_within, 1);
-    rb_define_private_method(consumer_class, "call_close", consumer_call_close, 1);
-    rb_define_private_method(consumer_class, "call_left_group", consumer_call_left_group, 0);
+    client_class = rb_const_get(penstock_native, rb_intern("ConsumerClient"));
+    rb_gc_register_mark_object(client_class);
+    id_connected = rb_intern("connected");
+    rb_define_alloc_func(client_class, consumer_allocate);
+    penstock_poll_methods_init(client_class);
+    penstock_consumer_calls_init(client_class);
+    penstock_consumer_news_init(client_class);
+    penstock_consumer_facade_init();
+    rb_define_method(client_class, "state", consumer_state, 0);
+    rb_define_method(client_class, "initialize", consumer_initialize, 1);
+    rb_define_method(client_class, "decode_with", consumer_call_decode_with, 1);
+    rb_define_method(client_class, "set_credentials", consumer_call_set_credentials, 2);
+    rb_define_method(client_class, "end_within", consumer_call_end_within, 1);
+    rb_define_method(client_class, "close", consumer_call_close, 1);
+    rb_define_method(client_class, "left_group?", consumer_call_left_group, 0);
 }

@@ -1,5 +1,5 @@
 /*
- * Penstock::Consumer, continued: what its listeners, metrics and statistics need from the core (core/consume/news.c).
+ * Penstock::Native::ConsumerClient, continued: what its listeners, metrics and statistics need from the core (core/consume/news.c).
  */
 #include "ruby/penstock.h"
 #include <stdlib.h>
@@ -7,17 +7,50 @@
 
 void penstock_publish_news(VALUE self, struct ps_consumer *consumer)
 {
-    if (atomic_load_explicit(&consumer->news.count, memory_order_relaxed)) rb_funcall(self, rb_intern("publish_news"), 0);
+    if (atomic_load_explicit(&consumer->news.count, memory_order_relaxed))
+        rb_funcall(penstock_consumer_callbacks(self), rb_intern("news_arrived"), 0);
 }
 
-/* call_listen(kinds, interval): what has listeners, and librdkafka's statistics.interval.ms if the consumer is not open yet. */
-static VALUE consumer_call_listen(VALUE self, VALUE kinds, VALUE interval)
+/* ---- kinds ---- */
+
+static const struct {
+    enum ps_news_kind kind;
+    const char *name;
+} kinds[] = {
+#define KIND(name, bit, text) { PS_NEWS_##name, #text },
+    PS_NEWS_KINDS(KIND)
+#undef KIND
+};
+
+enum { KIND_COUNT = sizeof(kinds) / sizeof(*kinds) };
+
+static enum ps_news_kind kind_of(VALUE name)
+{
+    for (size_t i = 0; i < KIND_COUNT; i++)
+        if (name == ID2SYM(rb_intern(kinds[i].name))) return kinds[i].kind;
+    rb_raise(rb_eArgError, "no kind of news: %+" PRIsVALUE, name);
+}
+
+static VALUE name_of(enum ps_news_kind kind)
+{
+    size_t i = 0;
+    while (i < KIND_COUNT - 1 && kinds[i].kind != kind) i++;
+    return ID2SYM(rb_intern(kinds[i].name));
+}
+
+/* listen(names, interval): the kinds that have listeners, and librdkafka's statistics.interval.ms if the client is not open yet. */
+static VALUE consumer_call_listen(VALUE self, VALUE names, VALUE interval)
 {
     struct ps_consumer *consumer = penstock_consumer_get(self);
-    atomic_store(&consumer->news.wanted, NUM2UINT(kinds));
+    uint32_t wanted = 0;
+    Check_Type(names, T_ARRAY);
+    for (long i = 0; i < RARRAY_LEN(names); i++) wanted |= kind_of(RARRAY_AREF(names, i));
+    atomic_store(&consumer->news.wanted, wanted);
     ps_consumer_set_statistics(consumer, StringValueCStr(interval));
     return Qnil;
 }
+
+/* ---- reading ---- */
 
 struct reading {
     struct ps_consumer *consumer;
@@ -63,17 +96,9 @@ static VALUE places_of(const struct reading *reading)
     return places;
 }
 
-static const char *name_of(enum ps_news_kind kind)
+static void add(VALUE hash, const char *name, VALUE value)
 {
-    switch (kind) {
-    case PS_NEWS_COMMIT: return "commit";
-    case PS_NEWS_ASSIGNED: return "assigned";
-    case PS_NEWS_REVOKED: return "revoked";
-    case PS_NEWS_HELD_BACK: return "held_back";
-    case PS_NEWS_RESET: return "reset";
-    case PS_NEWS_STATISTICS: return "statistics";
-    default: return "error";
-    }
+    rb_hash_aset(hash, ID2SYM(rb_intern(name)), value);
 }
 
 static VALUE read_item(VALUE arg)
@@ -84,11 +109,15 @@ static VALUE read_item(VALUE arg)
     if (item->kind == PS_NEWS_ERROR) error = error_of(reading, penstock_cluster_error, NULL, item->err, item->text);
     else if (item->kind == PS_NEWS_COMMIT && item->err)
         error = error_of(reading, penstock_commit_error, NULL, item->err, "the offsets were not committed");
-    VALUE kind = ID2SYM(rb_intern(name_of(item->kind)));
-    return rb_ary_new_from_args(4, kind, places_of(reading), error, item->lost ? Qtrue : Qfalse);
+    VALUE news = rb_hash_new();
+    add(news, "kind", name_of(item->kind));
+    add(news, "places", places_of(reading));
+    add(news, "error", error);
+    add(news, "lost", item->lost ? Qtrue : Qfalse);
+    return news;
 }
 
-/* [:error, :commit, :assigned, :revoked, :held_back, :reset or :statistics, places, error or nil, lost]; nil: there is no more */
+/* { kind:, places:, error: or nil, lost: }; nil: there is no more */
 static VALUE consumer_call_news(VALUE self)
 {
     struct ps_consumer *consumer = penstock_consumer_any(self);
@@ -123,28 +152,26 @@ static uint32_t queue_length(struct ps_consumer *consumer)
     return (uint32_t)length;
 }
 
-/* In the order of Penstock::ConsumerMetrics. All 0 in a fork child. */
+/* { name: number } since the client was opened. All 0 in a fork child. */
 static VALUE consumer_call_counts(VALUE self)
 {
     struct ps_consumer *consumer = penstock_consumer_any(self);
     bool ours = !ps_client_inherited(&consumer->client);
-    struct ps_consumer_counts *counts = &consumer->counts;
-    const uint64_t numbers[] = {
-        atomic_load(&counts->messages), atomic_load(&counts->bytes), atomic_load(&counts->batches),
-        atomic_load(&counts->empty_polls), atomic_load(&counts->rebalances), atomic_load(&counts->commits),
-        atomic_load(&counts->failed_commits), atomic_load(&counts->errors), atomic_load(&counts->pauses),
-        ours ? queue_length(consumer) : 0, atomic_load(&counts->assigned), atomic_load(&consumer->news.dropped),
-    };
-    VALUE list = rb_ary_new();
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) rb_ary_push(list, ULL2NUM(ours ? numbers[i] : 0));
+    VALUE numbers = rb_hash_new();
+#define COUNT(name) add(numbers, #name, ULL2NUM(ours ? atomic_load(&consumer->counts.name) : 0));
+    PS_CONSUMER_COUNTS(COUNT)
+#undef COUNT
+    add(numbers, "queue_length", UINT2NUM(ours ? queue_length(consumer) : 0));
+    add(numbers, "assigned_partitions", UINT2NUM(ours ? atomic_load(&consumer->counts.assigned) : 0));
+    add(numbers, "dropped_events", ULL2NUM(ours ? atomic_load(&consumer->news.dropped) : 0));
     RB_GC_GUARD(self);
-    return list;
+    return numbers;
 }
 
-void penstock_consumer_news_init(VALUE consumer_class)
+void penstock_consumer_news_init(VALUE client_class)
 {
-    rb_define_private_method(consumer_class, "call_listen", consumer_call_listen, 2);
-    rb_define_private_method(consumer_class, "call_news", consumer_call_news, 0);
-    rb_define_private_method(consumer_class, "call_statistics", consumer_call_statistics, 0);
-    rb_define_private_method(consumer_class, "call_counts", consumer_call_counts, 0);
+    rb_define_method(client_class, "listen", consumer_call_listen, 2);
+    rb_define_method(client_class, "news", consumer_call_news, 0);
+    rb_define_method(client_class, "statistics", consumer_call_statistics, 0);
+    rb_define_method(client_class, "counts", consumer_call_counts, 0);
 }

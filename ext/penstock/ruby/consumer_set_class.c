@@ -56,7 +56,7 @@ static struct ps_consumer_set *set_get(VALUE self)
 static VALUE set_add(VALUE self, VALUE consumer)
 {
     struct ps_consumer_set *set = set_get(self);
-    struct ps_consumer *native = penstock_consumer_get(consumer);
+    struct ps_consumer *native = penstock_consumer_get(penstock_consumer_client(consumer));
     penstock_check_open(&native->client);
     switch (ps_consumer_set_add(set, native, (uintptr_t)consumer)) {
     case PS_SET_ANOTHER_HAS_IT: rb_raise(rb_eArgError, "the consumer is in another ConsumerSet; delete it there first");
@@ -68,7 +68,7 @@ static VALUE set_add(VALUE self, VALUE consumer)
 static VALUE set_delete(VALUE self, VALUE consumer)
 {
     struct ps_consumer_set *set = set_get(self);
-    struct ps_set_consumer *one = ps_consumer_set_find(set, penstock_consumer_get(consumer));
+    struct ps_set_consumer *one = ps_consumer_set_find(set, penstock_consumer_get(penstock_consumer_client(consumer)));
     if (one) ps_consumer_set_delete(set, one);
     RB_GC_GUARD(consumer);
     return self;
@@ -77,7 +77,7 @@ static VALUE set_delete(VALUE self, VALUE consumer)
 static VALUE set_include(VALUE self, VALUE consumer)
 {
     struct ps_consumer_set *set = set_get(self);
-    return ps_consumer_set_find(set, penstock_consumer_get(consumer)) ? Qtrue : Qfalse;
+    return ps_consumer_set_find(set, penstock_consumer_get(penstock_consumer_client(consumer))) ? Qtrue : Qfalse;
 }
 
 static VALUE set_consumers(VALUE self)
@@ -122,7 +122,7 @@ static void rewind_unreceived(const struct ps_consumer_set *set)
 {
     for (const struct penstock_last_poll *polled = penstock_taker()->latest; polled; polled = polled->next) {
         const struct ps_set_consumer *one = penstock_unreceived(polled) ? polled_by(set, polled) : NULL;
-        if (one) penstock_rewind_unreceived((VALUE)one->object, one->consumer);
+        if (one) penstock_rewind_unreceived(penstock_consumer_client((VALUE)one->object), one->consumer);
     }
 }
 

@@ -187,11 +187,31 @@ static VALUE source_address(VALUE self)
     return ULL2NUM(penstock_event_source_get(self)->address);
 }
 
-static VALUE source_set_wanted(VALUE self, VALUE kinds)
+static const struct {
+    enum ps_event_kind kind;
+    const char *name;
+} kinds[] = {
+#define KIND(name, bit, text) { PS_EVENT_##name, #text },
+    PS_EVENT_KINDS(KIND)
+#undef KIND
+};
+
+static enum ps_event_kind kind_of(VALUE name)
+{
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+        if (name == ID2SYM(rb_intern(kinds[i].name))) return kinds[i].kind;
+    rb_raise(rb_eArgError, "no kind of event: %+" PRIsVALUE, name);
+}
+
+/* The names of the kinds that have listeners. */
+static VALUE source_set_wanted(VALUE self, VALUE names)
 {
     struct ps_events *events = penstock_event_source_get(self);
-    atomic_store(&events->wanted, NUM2UINT(kinds));
-    return kinds;
+    uint32_t wanted = 0;
+    Check_Type(names, T_ARRAY);
+    for (long i = 0; i < RARRAY_LEN(names); i++) wanted |= kind_of(RARRAY_AREF(names, i));
+    atomic_store(&events->wanted, wanted);
+    return names;
 }
 
 static VALUE source_set_attached(VALUE self, VALUE attached)

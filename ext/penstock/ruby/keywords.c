@@ -31,6 +31,11 @@ void penstock_keywords(int argc, const VALUE *argv, int positional, const char *
     rb_check_arity(argc, positional, positional);
 }
 
+VALUE penstock_given(VALUE settings, const char *name)
+{
+    return rb_hash_fetch(settings, ID2SYM(rb_intern(name)));
+}
+
 enum { LONGEST = 3600 }; /* Seconds::LONGEST; longer times raise */
 
 int64_t penstock_seconds(VALUE seconds)

@@ -1,5 +1,5 @@
 /*
- * Penstock::Native::Ledger: a ps_ledger without a consumer, for Clients::Fed. So a test's marks, positions and epochs are not an
+ * Penstock::Native::Ledger: a ps_ledger without a consumer, for Clients::InMemoryConsumer. So a test's marks, positions and epochs are not an
  * imitation of a consumer's, but the same code. The GVL is held in all methods.
  */
 #include "ruby/penstock.h"

@@ -305,23 +305,31 @@ void penstock_keywords(int argc, const VALUE *argv, int positional, const char *
                        VALUE *values);
 /* A `timeout:` in ms (-1: no limit), by the rules of Penstock::Seconds; raises ArgumentError. */
 int64_t penstock_seconds(VALUE seconds);
+/* A member of a Hash of settings. KeyError: it is missing. */
+VALUE penstock_given(VALUE settings, const char *name);
 void penstock_keywords_init(void);
 
-/* ---- consumer_class.c; poll_methods.c, consumer_calls.c, consumer_news.c: more methods of Consumer; consumed_message.c ------- */
+/* ---- consumer_class.c: Penstock::Native::ConsumerClient; more of its methods: poll_methods.c, consumer_calls.c, consumer_news.c ---- */
 
-struct ps_consumer *penstock_consumer_any(VALUE consumer);  /* perhaps the parent process's */
-struct ps_consumer *penstock_consumer_get(VALUE consumer);  /* this process's, perhaps not open; raises ForkedError */
-struct ps_consumer *penstock_consumer_open(VALUE consumer); /* the same, opened if it is new; raises if it is closed */
+struct ps_consumer *penstock_consumer_any(VALUE client);  /* perhaps the parent process's */
+struct ps_consumer *penstock_consumer_get(VALUE client);  /* this process's, perhaps not open; raises ForkedError */
+struct ps_consumer *penstock_consumer_open(VALUE client); /* the same, opened if it is new; raises if it is closed */
 /* Raises once brokers have rejected the consumer for long enough: in each thread that waits for them, and again each second. */
 void penstock_consumer_check_rejected(struct ps_consumer *consumer);
 VALUE penstock_consumer_group(const struct ps_consumer *consumer); /* its group.id; nil: none */
-void penstock_poll_methods_init(VALUE consumer_class);
+VALUE penstock_consumer_callbacks(VALUE client); /* Penstock::Consumer::Callbacks: what it calls when something happens */
+bool penstock_is_consumer_client(VALUE object);
+void penstock_poll_methods_init(VALUE client_class);
+VALUE penstock_consumer_poll(int argc, VALUE *argv, VALUE client);
+VALUE penstock_consumer_poll_batch(int argc, VALUE *argv, VALUE client);
 /* Tells the listener of consumer->answering, then answers. Raises what the listener raises. */
 void penstock_tell_rebalance(VALUE self, struct ps_consumer *consumer);
-void penstock_consumer_calls_init(VALUE consumer_class);
+void penstock_consumer_calls_init(VALUE client_class);
+VALUE penstock_consumer_mark(VALUE client, VALUE what); /* a Message or Batch */
+void penstock_consumer_rewind(VALUE client, const struct ps_fetched *fetched); /* its messages come again */
 /* Publishes what the core has found for listeners. May run Ruby code, so call it where no message is in hand. */
 void penstock_publish_news(VALUE self, struct ps_consumer *consumer);
-void penstock_consumer_news_init(VALUE consumer_class);
+void penstock_consumer_news_init(VALUE client_class);
 
 /* ---- last_poll.c: what each fiber has polled last ---- */
 
@@ -356,21 +364,28 @@ struct penstock_returning {
 };
 void penstock_return(const struct penstock_returning *returning);
 void penstock_last_poll_init(void);
-VALUE penstock_places_in(const struct ps_fetched *fetched); /* as Consumer.places_of */
+VALUE penstock_places_in(const struct ps_fetched *fetched); /* as ConsumerClient.places_of */
 /* Messages that this fiber has polled from the consumer, and has not received, come again. Otherwise does nothing. */
 void penstock_rewind_unreceived(VALUE self, struct ps_consumer *consumer);
 
 /* What a transactional producer needs to commit this consumer's offsets. The caller destroys it. Raises when the consumer is
  * closed, inherited, or has no group. */
-rd_kafka_consumer_group_metadata_t *penstock_consumer_group_metadata(VALUE consumer);
+rd_kafka_consumer_group_metadata_t *penstock_consumer_group_metadata(VALUE client);
 void penstock_consumer_init(void);
+
+/* ---- consumer_facade.c: methods of Penstock::Consumer ---- */
+
+VALUE penstock_consumer_client(VALUE consumer); /* its ConsumerClient; raises TypeError */
+void penstock_consumer_facade_init(void);
+
+/* ---- consumed_message.c ---- */
 
 /* Takes a reference to its ps_fetched. The deserializer is a Penstock::Deserializer or nil. */
 VALUE penstock_message_of(struct ps_record *record, VALUE deserializer);
 /* A Message without a record. Its methods raise until it owns one. */
 VALUE penstock_message_allocate(VALUE deserializer);
 void penstock_message_own(VALUE message, struct ps_fetched *fetched); /* with one record; takes the caller's reference */
-VALUE penstock_consumer_deserializer(VALUE consumer);
+VALUE penstock_consumer_deserializer(VALUE client);
 /* Frozen Strings, or nil. Between ps_fetched_read and ps_fetched_done. */
 VALUE penstock_record_key(const struct ps_record *record);
 VALUE penstock_record_payload(const struct ps_record *record);
@@ -440,6 +455,7 @@ void penstock_consumer_set_init(void);
 VALUE penstock_batch_allocate(void); /* not frozen, so its methods raise */
 void penstock_batch_own(VALUE batch, struct ps_fetched *fetched); /* takes the caller's reference */
 VALUE penstock_batch_finish(VALUE batch, VALUE deserializer); /* tells the GC of its memory, and freezes it */
+bool penstock_is_batch(VALUE object);
 const struct ps_fetched *penstock_batch_fetched(VALUE batch); /* raises TypeError for any other object */
 void penstock_fetched_report(struct ps_fetched *fetched);
 void penstock_fetched_free(struct ps_fetched *fetched); /* releases a reference, in a dfree function */

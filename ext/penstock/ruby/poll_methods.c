@@ -1,5 +1,5 @@
 /*
- * Penstock::Consumer, continued: poll and poll_batch.
+ * Penstock::Native::ConsumerClient, continued: poll and poll_batch.
  *
  * A polling thread takes librdkafka's events and messages itself (core/consume/queues.c), copies the messages (fetched.c) and
  * destroys them before it returns, as librdkafka cannot be destroyed while one exists. It sleeps, and may be interrupted, only in
@@ -13,7 +13,7 @@
 #include <string.h>
 
 static VALUE sym_timeout, sym_max;
-static ID id_publish_polled;
+static ID id_polled;
 
 /*
  * A batch ends with the message that reaches one of these limits. librdkafka accepts 100,000 headers in each message, and it takes
@@ -332,7 +332,7 @@ static void raise_problem(const struct taking *taking)
     };
     ps_increase(&taking->consumer->counts.errors, 1);
     VALUE error = penstock_error_new(penstock_consume_error, &context, text_of(problem));
-    rb_funcall(taking->self, rb_intern("publish_poll_error"), 1, error);
+    rb_funcall(penstock_consumer_callbacks(taking->self), rb_intern("poll_failed"), 1, error);
     rb_exc_raise(error);
 }
 
@@ -395,7 +395,7 @@ void penstock_rewind_unreceived(VALUE self, struct ps_consumer *consumer)
 {
     struct penstock_last_poll *polled = penstock_last_poll_of(penstock_taker(), consumer);
     if (!polled || !penstock_unreceived(polled)) return;
-    rb_funcall(self, rb_intern("rewind_to"), 3, penstock_places_in(polled->fetched), ULL2NUM(polled->fetched->epoch), INT2FIX(5));
+    penstock_consumer_rewind(self, polled->fetched);
     polled->interrupted = false;
 }
 
@@ -509,7 +509,7 @@ static VALUE consumer_call_settle(VALUE self)
     }
 }
 
-/* Ends the wait of call_serve. */
+/* Ends the wait of serve. */
 static VALUE consumer_call_wake(VALUE self)
 {
     ps_bell_ring(&penstock_consumer_get(self)->bell);
@@ -521,7 +521,7 @@ enum { DEFAULT_TIMEOUT_S = 1, DEFAULT_MAX = 100 };
 static void publish_message(VALUE self, VALUE message)
 {
     if (ps_news_wanted(&penstock_consumer_any(self)->news, PS_NEWS_POLLED))
-        rb_funcall(self, id_publish_polled, 1, rb_ary_new_from_args(1, message));
+        rb_funcall(penstock_consumer_callbacks(self), id_polled, 1, rb_ary_new_from_args(1, message));
 }
 
 static void give(const struct taking *taking, VALUE messages, void (*publish)(VALUE self, VALUE messages))
@@ -547,7 +547,7 @@ static VALUE poll_one(VALUE self, VALUE timeout, bool keeps)
     return message;
 }
 
-/* call_poll(timeout): the caller calls call_not_received if it is interrupted before it has kept the message. */
+/* next_message(timeout): the caller calls not_received if it is interrupted before it has kept the message. */
 static VALUE consumer_call_poll(VALUE self, VALUE timeout)
 {
     return poll_one(self, timeout, true);
@@ -562,7 +562,7 @@ static VALUE consumer_call_not_received(VALUE self)
     return Qnil;
 }
 
-static VALUE consumer_poll(int argc, VALUE *argv, VALUE self)
+VALUE penstock_consumer_poll(int argc, VALUE *argv, VALUE self)
 {
     VALUE timeout = INT2FIX(DEFAULT_TIMEOUT_S);
     penstock_keywords(argc, argv, 0, "poll(timeout: 1)", 1, &sym_timeout, &timeout);
@@ -596,8 +596,9 @@ static void publish_batch(VALUE self, VALUE batch)
 {
     const struct ps_news *news = &penstock_consumer_any(self)->news;
     const struct ps_fetched *fetched = penstock_batch_fetched(batch);
-    if (fetched->count > 0 && ps_news_wanted(news, PS_NEWS_POLLED)) rb_funcall(self, id_publish_polled, 1, batch);
-    if (fetched->end_count > 0 && ps_news_wanted(news, PS_NEWS_ENDS)) rb_funcall(self, rb_intern("publish_ends"), 1, batch);
+    VALUE callbacks = penstock_consumer_callbacks(self);
+    if (fetched->count > 0 && ps_news_wanted(news, PS_NEWS_POLLED)) rb_funcall(callbacks, id_polled, 1, batch);
+    if (fetched->end_count > 0 && ps_news_wanted(news, PS_NEWS_ENDS)) rb_funcall(callbacks, rb_intern("ended"), 1, batch);
 }
 
 static void return_batch(const struct taking *taking, VALUE batch)
@@ -606,7 +607,7 @@ static void return_batch(const struct taking *taking, VALUE batch)
     else publish_batch(taking->self, batch);
 }
 
-static VALUE consumer_poll_batch(int argc, VALUE *argv, VALUE self)
+VALUE penstock_consumer_poll_batch(int argc, VALUE *argv, VALUE self)
 {
     const VALUE names[] = { sym_max, sym_timeout };
     VALUE values[] = { INT2FIX(DEFAULT_MAX), INT2FIX(DEFAULT_TIMEOUT_S) };
@@ -622,7 +623,7 @@ static VALUE consumer_poll_batch(int argc, VALUE *argv, VALUE self)
     return batch;
 }
 
-/* call_poll_run(max, bytes): the messages of one partition that are there, in order, and ends of partitions; nil: there are none.
+/* poll_run(max, bytes): the messages of one partition that are there, in order, and ends of partitions; nil: there are none.
  * The message that reaches `bytes` is the last. Never waits. */
 static VALUE consumer_call_poll_run(VALUE self, VALUE max, VALUE bytes)
 {
@@ -637,22 +638,22 @@ static VALUE consumer_call_poll_run(VALUE self, VALUE max, VALUE bytes)
     return batch;
 }
 
-void penstock_poll_methods_init(VALUE consumer_class)
+void penstock_poll_methods_init(VALUE client_class)
 {
     sym_timeout = ID2SYM(rb_intern("timeout"));
     sym_max = ID2SYM(rb_intern("max"));
-    id_publish_polled = rb_intern("publish_polled");
+    id_polled = rb_intern("polled");
     penstock_last_poll_init();
-    rb_define_method(consumer_class, "poll", consumer_poll, -1);
-    rb_define_method(consumer_class, "poll_batch", consumer_poll_batch, -1);
-    rb_define_private_method(consumer_class, "call_poll", consumer_call_poll, 1);
-    rb_define_private_method(consumer_class, "call_finish", consumer_call_finish, 0);
-    rb_define_private_method(consumer_class, "call_not_received", consumer_call_not_received, 0);
-    rb_define_private_method(consumer_class, "call_leave", consumer_call_leave, 0);
-    rb_define_private_method(consumer_class, "call_left", consumer_call_left, 0);
-    rb_define_private_method(consumer_class, "call_poll_run", consumer_call_poll_run, 2);
-    rb_define_private_method(consumer_class, "call_answer", consumer_call_answer, 0);
-    rb_define_private_method(consumer_class, "call_serve", consumer_call_serve, 0);
-    rb_define_private_method(consumer_class, "call_settle", consumer_call_settle, 0);
-    rb_define_private_method(consumer_class, "call_wake", consumer_call_wake, 0);
+    rb_define_method(client_class, "poll", penstock_consumer_poll, -1);
+    rb_define_method(client_class, "poll_batch", penstock_consumer_poll_batch, -1);
+    rb_define_method(client_class, "next_message", consumer_call_poll, 1);
+    rb_define_method(client_class, "finish", consumer_call_finish, 0);
+    rb_define_method(client_class, "not_received", consumer_call_not_received, 0);
+    rb_define_method(client_class, "block_left", consumer_call_leave, 0);
+    rb_define_method(client_class, "block_left?", consumer_call_left, 0);
+    rb_define_method(client_class, "poll_run", consumer_call_poll_run, 2);
+    rb_define_method(client_class, "answer", consumer_call_answer, 0);
+    rb_define_method(client_class, "serve", consumer_call_serve, 0);
+    rb_define_method(client_class, "settle", consumer_call_settle, 0);
+    rb_define_method(client_class, "wake", consumer_call_wake, 0);
 }

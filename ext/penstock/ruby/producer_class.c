@@ -94,31 +94,33 @@ bool penstock_producer_open_if_new(VALUE self, struct ps_producer *producer)
 
 /* ---- configuring ---- */
 
-static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, VALUE logger, VALUE max_payload_size,
-                               VALUE close_timeout, VALUE max_time, VALUE periodic_poll_interval, VALUE queue_full_ms,
-                               VALUE drop_when_full, VALUE abort_wait, VALUE rejection_timeout, VALUE unreachable_timeout,
-                               VALUE flush_on_wait)
+/* initialize(settings): a Hash by name, see Penstock::Native::ProducerClient. */
+static VALUE client_initialize(VALUE self, VALUE given)
 {
     struct penstock_producer_client *object = penstock_data(self, &client_type);
     if (atomic_load(&object->producer)) rb_raise(rb_eTypeError, "already initialized");
+    Check_Type(given, T_HASH);
+    VALUE id = penstock_given(given, "id"), kafka = penstock_given(given, "kafka"), logger = penstock_given(given, "logger");
+    VALUE poller = penstock_given(given, "poller"), rejection_timeout = penstock_given(given, "rejection_timeout");
     struct ps_poller *native_poller = penstock_poller_get(poller);
     StringValueCStr(id);
 
     /* The client owns the configuration from the start, so an error in it leaks nothing. */
     struct ps_producer_settings settings = {
         .client = {
-            .close_timeout_ms = NUM2LL(close_timeout),
+            .close_timeout_ms = NUM2LL(penstock_given(given, "close_timeout")),
             .rejection_us = NIL_P(rejection_timeout) ? -1 : NUM2LL(rejection_timeout) * 1000,
-            .unreachable_us = NUM2LL(unreachable_timeout) * 1000,
+            .unreachable_us = NUM2LL(penstock_given(given, "unreachable_timeout")) * 1000,
             .logs_to_mailbox = !NIL_P(logger),
         },
-        .max_time_us = NUM2LL(max_time) * 1000,
-        .sweep_us = NUM2LL(periodic_poll_interval) * 1000,
-        .abort_wait_ms = NUM2LL(abort_wait),
+        .max_time_us = NUM2LL(penstock_given(given, "max_time")) * 1000,
+        .sweep_us = NUM2LL(penstock_given(given, "periodic_poll_interval")) * 1000,
+        .abort_wait_ms = NUM2LL(penstock_given(given, "wait_timeout_on_transaction_abort")),
     };
-    object->terms.payload = NUM2SIZET(max_payload_size);
-    object->terms.queue_full_ms = penstock_timeout_ms(queue_full_ms);
-    object->terms.drop_when_full = RTEST(drop_when_full);
+    bool flush_on_wait = RTEST(penstock_given(given, "flush_on_wait"));
+    object->terms.payload = NUM2SIZET(penstock_given(given, "max_payload_size"));
+    object->terms.queue_full_ms = penstock_timeout_ms(penstock_given(given, "wait_timeout_on_queue_full"));
+    object->terms.drop_when_full = RTEST(penstock_given(given, "drop_on_queue_full"));
     RB_OBJ_WRITE(self, &object->poller, poller); /* M:gc_producer_poller_barrier */
     RB_OBJ_WRITE(self, &object->logger, logger); /* M:gc_producer_logger_barrier */
 
@@ -132,13 +134,14 @@ static VALUE client_initialize(VALUE self, VALUE id, VALUE kafka, VALUE poller, 
     object->terms.total = facts.message_max_bytes;
     object->terms.queue = facts.queue_max_bytes;
     producer->settings.sticky_ms = facts.sticky_ms;
-    producer->settings.linger_us = RTEST(flush_on_wait) ? facts.linger_us : 0;
+    producer->settings.linger_us = flush_on_wait ? facts.linger_us : 0;
     producer->settings.idempotent = facts.idempotent;
     producer->settings.transactional = facts.transactional;
     producer->settings.client.abort_ms = facts.transactional ? 1000 : 0;
     producer->settings.transaction_timeout_ms = facts.transaction_timeout_ms;
     ps_client_set_brokers(&producer->client, rb_string_value_cstr(&facts.brokers));
     atomic_store(&producer->client.state, PS_NEW);
+    RB_GC_GUARD(id);
     return self;
 }
 
@@ -292,29 +295,40 @@ static VALUE client_queue_size(VALUE self)
     return ULL2NUM(ps_producer_in_flight(client_get(self)));
 }
 
-/* [accepted, delivered, failed, purged, failed without being accepted] since the client was opened. */
+/* The names of a producer's counters for Ruby: what Penstock::CounterSnapshot adds up. */
+static const struct {
+    const char *name;
+    size_t place;
+} counters[] = {
+    { "messages", offsetof(struct ps_producer, accepted) },    { "delivered", offsetof(struct ps_producer, delivered) },
+    { "failed", offsetof(struct ps_producer, failed) },        { "purged", offsetof(struct ps_producer, purged) },
+    { "dropped", offsetof(struct ps_producer, dropped) }, /* failed without being accepted */
+    { "bytes", offsetof(struct ps_producer, accepted_bytes) }, { "requests", offsetof(struct ps_producer, requests) },
+    { "retries", offsetof(struct ps_producer, retries) }, /* requests that brought no delivery result */
+};
+
+/* { name: number } since the client was opened */
 static VALUE client_counters(VALUE self)
 {
-    const struct ps_producer *producer = client_get(self);
-    return rb_ary_new_from_args(5, ULL2NUM(atomic_load(&producer->accepted)), ULL2NUM(atomic_load(&producer->delivered)),
-                                ULL2NUM(atomic_load(&producer->failed)), ULL2NUM(atomic_load(&producer->purged)),
-                                ULL2NUM(atomic_load(&producer->dropped)));
+    const char *producer = (const char *)client_get(self);
+    VALUE numbers = rb_hash_new();
+    for (size_t i = 0; i < sizeof(counters) / sizeof(*counters); i++) {
+        _Atomic uint64_t *counter = (_Atomic uint64_t *)(producer + counters[i].place);
+        rb_hash_aset(numbers, ID2SYM(rb_intern(counters[i].name)), ULL2NUM(atomic_load(counter)));
+    }
+    return numbers;
 }
 
-/* [bytes accepted, latencies: an Array of upper bound in us, number of deliveries, ..., Produce requests sent, how many of them
- * brought no delivery result] */
-static VALUE client_measures(VALUE self)
+/* { upper bound in us: number of deliveries } */
+static VALUE client_latencies(VALUE self)
 {
     const struct ps_producer *producer = client_get(self);
-    VALUE latencies = rb_ary_new();
+    VALUE latencies = rb_hash_new();
     for (uint32_t i = 0; i < PS_LATENCY_BUCKETS; i++) {
         uint32_t count = atomic_load_explicit(&producer->latencies[i], memory_order_relaxed);
-        if (!count) continue;
-        rb_ary_push(latencies, LL2NUM(ps_latency_of_bucket(i)));
-        rb_ary_push(latencies, UINT2NUM(count));
+        if (count) rb_hash_aset(latencies, LL2NUM(ps_latency_of_bucket(i)), UINT2NUM(count));
     }
-    return rb_ary_new_from_args(4, ULL2NUM(atomic_load(&producer->accepted_bytes)), latencies,
-                                ULL2NUM(atomic_load(&producer->requests)), ULL2NUM(atomic_load(&producer->retries)));
+    return latencies;
 }
 
 static VALUE client_state(VALUE self)
@@ -336,7 +350,7 @@ void penstock_producer_init(void)
     client_class = rb_const_get(penstock_native, rb_intern("ProducerClient"));
     rb_gc_register_mark_object(client_class);
     rb_define_alloc_func(client_class, client_allocate);
-    rb_define_method(client_class, "initialize", client_initialize, 14);
+    rb_define_method(client_class, "initialize", client_initialize, 1);
     rb_define_method(client_class, "flush", client_flush, 1);
     rb_define_method(client_class, "close", client_close, -1);
     rb_define_method(client_class, "begin_closing", client_begin_closing, 1);
@@ -344,7 +358,7 @@ void penstock_producer_init(void)
     rb_define_method(client_class, "timeout_error", client_timeout_error, 2);
     rb_define_method(client_class, "connect", client_connect, 0);
     rb_define_method(client_class, "event_source=", client_set_event_source, 1);
-    rb_define_method(client_class, "measures", client_measures, 0);
+    rb_define_method(client_class, "latencies", client_latencies, 0);
     rb_define_method(client_class, "token_refresher=", client_set_token_refresher, 1);
     rb_define_method(client_class, "set_credentials", client_set_credentials, 2);
     rb_define_method(client_class, "state", client_state, 0);

@@ -260,7 +260,7 @@ static rd_kafka_consumer_group_metadata_t *to_group_metadata(VALUE group)
         rd_kafka_error_destroy(error);
         rb_raise(rb_eArgError, "the metadata are not those of a consumer group");
     }
-    return penstock_consumer_group_metadata(group);
+    return penstock_consumer_group_metadata(penstock_consumer_client(group));
 }
 
 static VALUE client_send_offsets(VALUE self, VALUE offsets, VALUE group, VALUE timeout_ms)

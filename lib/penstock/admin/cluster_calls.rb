@@ -18,25 +18,7 @@ module Penstock
       # @raise [AdminClosedError] when the client is closed
       # @overload cluster(authorized_operations: false, timeout: nil)
       def cluster(*more, authorized_operations: false, timeout: nil, **wrong)
-        Keywords.check("cluster(timeout: 10)", %i[authorized_operations timeout], more, wrong)
-        require_support(:describe_cluster, "2.3.0", "ask for authorized operations") if authorized_operations
-        deadline = deadline_of(timeout)
-        described = described_cluster(deadline, authorized_operations) if @client.respond_to?(:describe_cluster)
-        cluster_of(*(described || @client.cluster_of_metadata(options(deadline))))
-      end
-
-      private
-
-      # @return [Array, nil] nil: an embedded cluster cannot
-      def described_cluster(deadline, authorized)
-        only(@client.describe_cluster(options(deadline, authorized:)))
-      rescue UnsupportedError
-        raise if authorized
-      end
-
-      def cluster_of(id, controller, operations, brokers)
-        all = brokers.sort_by(&:first).map { |number, host, port, rack| Broker.new(id: number, host:, port:, rack:) }
-        Ractor.make_shareable(Cluster.new(id:, controller:, brokers: all, authorized_operations: operations_of(operations)))
+        @internals.cluster(*more, authorized_operations:, timeout:, **wrong)
       end
     end
   end

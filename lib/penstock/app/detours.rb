@@ -81,11 +81,12 @@ module Penstock
       # The epoch is that of this moment. So nothing happens to a partition that is assigned again until then.
       def rewind(partitions)
         consumer = @subscription.consumer
-        epoch = consumer.__send__(:call_epoch)
+        client = @subscription.client
+        epoch = client.epoch
         targets = partitions.map { |partition| [*partition.place, partition.detour.to] }
         lambda do
           places = targets.map { |topic, number, to| [topic, number, offset(consumer, topic, number, to)] }
-          consumer.__send__(:call_rewind, places, epoch, TIMEOUT).map { |place| place.first(2) }
+          client.rewind(places, epoch, TIMEOUT).map { |place| place.first(2) }
         end
       end
 

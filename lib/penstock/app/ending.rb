@@ -38,7 +38,7 @@ module Penstock
         return unless @leaving&.all?(&:drained?)
 
         @leaving = nil
-        @consumer.__send__(:call_end_hold)
+        @client.end_hold
       end
 
       def given_up(rebalance) = each_place(rebalance.partitions).filter_map { |place| @partitions.delete(place) }

@@ -27,8 +27,9 @@ module Penstock
             config.monitor = monitor
             config.client_class = runtime.client_class
           end
-          consumer.__send__(:call_hold_always)
-          consumer.__send__(:call_decode_with, Decoders.new(group)) if Decoders.needed?(group)
+          client = ConsumerRegistry.of(consumer).client
+          client.hold_always
+          client.decode_with(Decoders.new(group)) if Decoders.needed?(group)
           consumer
         end
 

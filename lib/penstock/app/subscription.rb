@@ -24,6 +24,8 @@ module Penstock
       attr_reader :dead_letters
       # @return [Consumer, nil]
       attr_reader :consumer
+      # @return [Native::ConsumerClient, nil] the consumer's client, or what replaces it
+      attr_reader :client
       # @return [Commits]
       attr_reader :commits
       # @return [Detours]
@@ -79,6 +81,7 @@ module Penstock
       # Joins the group.
       def open
         @consumer = Member.build(@group, @main.settings, Listener.new(self), monitor, @main.runtime)
+        @client = ConsumerRegistry.of(@consumer).client
         @consumer.subscribe(*@group.routes.map(&:topic))
         read
         @commits.every(@main.settings.commit_interval)
@@ -92,7 +95,7 @@ module Penstock
         RUNS.times do
           break unless @reading && @main.room?
 
-          batch = @consumer.__send__(:call_poll_run, RUN, [RUN_BYTES, @main.memory.share].min) or return
+          batch = @client.poll_run(RUN, [RUN_BYTES, @main.memory.share].min) or return
           take(batch) unless batch.empty?
           take_ends(batch) unless @with_ends.empty?
         end
@@ -259,7 +262,7 @@ module Penstock
       end
 
       def answer
-        @consumer.__send__(:call_answer)
+        @client.answer
       rescue Error => e
         @main.error("consumer.poll.error", e, group: @group.id) unless e.is_a?(ConsumerClosedError)
       end

@@ -12,8 +12,13 @@ module Penstock
     # @return [String]
     def to_json(*arguments) = as_json.to_json(*arguments)
 
+    # For classes that users subclass: a private method `json` could be theirs.
+    # @param object [Object]
+    # @return [Hash{String => Object}]
+    def self.of(object, **fields) = { "class" => object.class.name, **fields.transform_keys(&:to_s) }
+
     private
 
-    def json(**fields) = { "class" => self.class.name, **fields.transform_keys(&:to_s) }
+    def json(**fields) = AsJson.of(self, **fields)
   end
 end

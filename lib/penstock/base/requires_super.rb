@@ -8,9 +8,10 @@ module Penstock
     # @raise [TypeError] when the initialize of a subclass did not call super
     def new(...)
       made = super
-      return made if made.__send__(:initialized?)
+      owner = ancestors.reverse_each.find { |one| one.is_a?(RequiresSuper) }
+      # A subclass may have a method of this name.
+      return made if owner.instance_method(:initialized?).bind_call(made)
 
-      owner = instance_method(:initialized?).owner
       raise TypeError, "#{self}: initialize of #{owner} was not called; initialize of a subclass must call super"
     end
 

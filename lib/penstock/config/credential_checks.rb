@@ -4,11 +4,13 @@ module Penstock
   # Checks that `set_credentials` of producers and consumers share.
   # @api private
   module CredentialChecks
-    private
+    module_function
 
-    # @param owner [Hash] `producer_id` or `consumer_id`
-    def check_credentials(username, password, **owner)
-      mechanism = config.kafka[:"sasl.mechanism"] || config.kafka[:"sasl.mechanisms"]
+    # @param kafka [Hash] librdkafka's settings
+    # @param owner [Hash] `producer_id`, `consumer_id` or `admin_id`
+    # @raise [ConfigurationInvalidError]
+    def check(kafka, username, password, **owner)
+      mechanism = kafka[:"sasl.mechanism"] || kafka[:"sasl.mechanisms"]
       unless /\A(PLAIN|SCRAM-SHA-\d+)\z/i.match?(mechanism.to_s)
         current = mechanism ? "another one" : "not set"
         raise_invalid_credentials("require sasl.mechanism PLAIN or SCRAM, which is #{current}", owner)

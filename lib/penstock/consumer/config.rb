@@ -109,8 +109,7 @@ module Penstock
 
     # ---- Tests ----
 
-    # Replaces librdkafka, for example by {Clients::Fed}: a class whose `new(consumer)` has Consumer's methods in C. Nothing
-    # connects.
+    # Replaces librdkafka, for example by {Clients::InMemoryConsumer}. Nothing connects.
     # @return [Class, nil]
     setting :client_class, checked_values("Class", "nil")
 
@@ -250,9 +249,6 @@ module Penstock
       place.is_a?(Array) && place.size == 2 && place[0] == :last && place[1].is_a?(Integer) && place[1].between?(0, (2**63) - 1)
     end
 
-    # Whether brokers have to be asked where to start.
-    def start_resolved? = !start_at.nil? && !RESETS.key?(start_at)
-
     # librdkafka has one setting for both.
     def offset_reset
       wanted = RESETS[start_at] or return {}
@@ -272,7 +268,7 @@ module Penstock
     end
 
     def check_client_class
-      check("client_class", client_class, "nil or a class for consumers, such as Penstock::Clients::Fed") do
+      check("client_class", client_class, "nil or a class for consumers, such as Penstock::Clients::InMemoryConsumer") do
         client_class.nil? || (client_class.is_a?(Class) && client_class.method_defined?(:poll_batch))
       end
     end

@@ -132,7 +132,7 @@ module Penstock
 
     def yield_batch(consumer, max)
       batch = poll_unless_closed(consumer, max)
-      consumer.__send__(:processing) { yield consumer, batch } unless batch.nil? || batch.empty?
+      ConsumerRegistry.of(consumer).closer.processing { yield consumer, batch } unless batch.nil? || batch.empty?
     end
 
     def poll_unless_closed(consumer, max)

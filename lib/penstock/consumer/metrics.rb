@@ -10,12 +10,14 @@ module Penstock
   #   partition or more
   # - `errors`: errors of librdkafka, and errors that polls have raised
   # - `pauses`: partitions that {Consumer#pause} has stopped
+  # - `lost_partitions`: partitions that the group took away without waiting for the consumer, which had not polled or reached
+  #   its brokers in time. Other members read again what was not committed
   # - `queue_length`: fetched messages that were not polled, now. Until the next poll it also counts what librdkafka has put there
   #   for partitions that were assigned, sought, paused or resumed since: a mark for each, and messages that are out of date
   # - `assigned_partitions`: now
   # - `dropped_events`: events that were dropped as the program has listeners and did not poll
   ConsumerMetrics = Struct.new(:messages, :bytes, :batches, :empty_polls, :rebalances, :commits, :failed_commits, :errors,
-                               :pauses, :queue_length, :assigned_partitions, :dropped_events) do
+                               :pauses, :lost_partitions, :queue_length, :assigned_partitions, :dropped_events) do
     include AsJson
 
     # (see AsJson#as_json)

@@ -8,35 +8,29 @@ module Penstock
     # publishes it, so the events are in order. Other threads poll on meanwhile.
     # @api private
     class Notifier
-      # What the core has to know: enum ps_news_kind.
-      KINDS = { "error.occurred" => 1, "offsets.committed" => 2, "offsets.commit_failed" => 2,
-                "rebalance.partitions_assigned" => 4, "rebalance.partitions_revoked" => 8, "statistics.emitted" => 16,
-                "messages.polled" => 32, "rebalance.held_back" => 64, "consumer.caught_up" => 128,
-                "partition.reset" => 256 }.freeze
+      # What the core reports for each event: names of PS_NEWS_KINDS in core/consume/consume.h.
+      KINDS = { "error.occurred" => :error, "offsets.committed" => :commit, "offsets.commit_failed" => :commit,
+                "rebalance.partitions_assigned" => :assigned, "rebalance.partitions_revoked" => :revoked,
+                "statistics.emitted" => :statistics, "messages.polled" => :polled, "rebalance.held_back" => :held_back,
+                "consumer.caught_up" => :ends, "partition.reset" => :reset,
+                "messages.rewound" => :rewound }.freeze
       # ms between two "statistics.emitted", unless `statistics.interval.ms` is given
       INTERVAL = 5_000
       private_constant :KINDS, :INTERVAL
 
-      # @return [Consumer]
-      attr_reader :consumer
       # @return [Monitor]
       attr_reader :monitor
 
-      # @param consumer [Consumer]
-      def initialize(consumer)
-        @consumer = consumer
-        @monitor = consumer.config.monitor || own_monitor
+      # @param internals [Internals]
+      def initialize(internals)
+        @internals = internals
+        @client = internals.client
+        @monitor = internals.config.monitor || own_monitor
         @once = { "consumer.closing" => true, "consumer.closed" => true }
         @publishing = false
         @statistics = nil
         @interval = nil
         @warned = false
-      end
-
-      # Called when the consumer is configured.
-      def begin
-        ConsumerRegistry.remember(self)
-        listeners_changed
       end
 
       # @param monitor [Monitor]
@@ -45,11 +39,11 @@ module Penstock
 
       # Called when a listener was added or removed.
       def listeners_changed
-        open = @consumer.status.connected? || @consumer.status.fatal?
-        wanted = KINDS.select { |event, _| listening?(event) }.values.reduce(0, :|)
+        open = @internals.status.connected? || @internals.status.fatal?
+        wanted = KINDS.filter_map { |event, kind| kind if listening?(event) }.uniq
         interval = given_interval || (listening?("statistics.emitted") ? INTERVAL : 0).to_s
         @interval = interval unless open # librdkafka fixes it when the client is made
-        @consumer.__send__(:call_listen, wanted, interval)
+        @client.listen(wanted, interval)
         warn_of_no_statistics if open
       rescue ForkedError
         nil # the parent process publishes
@@ -59,13 +53,13 @@ module Penstock
       # @param event [String]
       # @yieldreturn [Hash]
       def instrument(event)
-        publish_payload(event, { consumer_id: @consumer.id, **yield }) if listening?(event)
+        publish_payload(event, { consumer_id: @internals.id, **yield }) if listening?(event)
       end
 
       # Publishes "error.occurred".
       # @param type [String]
       # @param error [Exception]
-      def error(type, error, **about) = instrument("error.occurred") { { type:, error:, caller: @consumer, **about } }
+      def error(type, error, **about) = instrument("error.occurred") { { type:, error:, caller: @internals.consumer, **about } }
 
       # Publishes what the core has met since the last call.
       def publish_news
@@ -73,8 +67,8 @@ module Penstock
 
         begin
           @publishing = true # no thread runs between the two
-          while (news = @consumer.__send__(:call_news))
-            publish(*news)
+          while (news = @client.news)
+            publish(**news)
           end
         ensure
           @publishing = false
@@ -115,7 +109,7 @@ module Penstock
       # as a logger's that a listener needs. The trap does not wait for it.
       # @yieldreturn [ConsumerCloseReport]
       def closing
-        return yield if @consumer.status.forked?
+        return yield if @internals.status.forked?
 
         in_trap = SignalTrap.here?
         once("consumer.closing") { {} } unless in_trap
@@ -128,12 +122,12 @@ module Penstock
 
       # @return [Hash, nil] librdkafka's latest statistics
       def statistics
-        json = @consumer.__send__(:call_statistics)
+        json = @client.statistics
         json && ConsumerStatistics.parse(json)
       end
 
       # @return [String]
-      def inspect = "#<#{self.class} #{Text.printable(@consumer.id)}>"
+      def inspect = "#<#{self.class} #{Text.printable(@internals.id)}>"
 
       private
 
@@ -146,17 +140,18 @@ module Penstock
       # A monitor of the program may have no method but `instrument`. It then gets every event.
       def listening?(event) = !@monitor.respond_to?(:listening?) || @monitor.listening?(event)
 
-      def publish(kind, places, error, lost)
+      def publish(kind:, places:, error:, lost:)
         case kind
         when :error then error("librdkafka.error", error)
         when :commit then publish_commit(places, error)
         when :assigned
           instrument("rebalance.partitions_assigned") { { partitions: partitions(places), starts: starts(places) } }
         when :held_back
-          instrument("rebalance.held_back") { { partitions: partitions(places), time: @consumer.config.hold_rebalances.to_f } }
+          instrument("rebalance.held_back") { { partitions: partitions(places), time: @internals.config.hold_rebalances.to_f } }
         when :revoked then instrument("rebalance.partitions_revoked") { { partitions: partitions(places), lost: } }
         when :statistics then publish_statistics
         when :reset then publish_reset(*places)
+        when :rewound then instrument("messages.rewound") { { offsets: by_topic(places) } }
         end
       end
 
@@ -173,11 +168,11 @@ module Penstock
       end
 
       def publish_statistics
-        json = @consumer.__send__(:call_statistics) or return
+        json = @client.statistics or return
         @statistics&.previous = nil
         parsed = StatisticsEvent::Parsed.new(json, @statistics) { ConsumerStatistics.parse(json) }
         @statistics = parsed
-        event = StatisticsEvent.new(json, parsed, @consumer.id, :consumer_id)
+        event = StatisticsEvent.new(json, parsed, @internals.id, :consumer_id)
         @monitor.is_a?(Monitor) ? @monitor.__send__(:publish, event) : publish_payload(event.id, event.payload)
       end
 
@@ -201,25 +196,25 @@ module Penstock
 
       # Where each partition begins, and why.
       def starts(places)
-        @consumer.__send__(:by_partition, places) { |_, _, offset, reason| { offset:, reason: } }
+        ConsumerPlaces.by_partition(places) { |_, _, offset, reason| { offset:, reason: } }
       end
 
-      def partitions(places) = @consumer.__send__(:by_topic, places)
+      def partitions(places) = ConsumerPlaces.by_topic(places)
 
       def by_topic(places)
         places.each_with_object({}) { |(topic, partition, offset), topics| (topics[topic] ||= {})[partition] = offset }
       end
 
-      def given_interval = @consumer.config.kafka[:"statistics.interval.ms"]&.to_s
+      def given_interval = @internals.config.kafka[:"statistics.interval.ms"]&.to_s
 
       # librdkafka cannot change the interval of an open client, and a new client would leave the group.
       def warn_of_no_statistics
         return if @warned || @interval != "0" || !@monitor.respond_to?(:listening?) || !listening?("statistics.emitted")
 
         @warned = true
-        @consumer.config.__send__(:log_warning,
-                                  "\"statistics.emitted\" has a subscriber but is never published: it was added after the " \
-                                  "consumer's first use. Set statistics.interval.ms, or subscribe earlier.")
+        text = "\"statistics.emitted\" has a subscriber but is never published: it was added after the consumer's first use. " \
+               "Set statistics.interval.ms, or subscribe earlier."
+        @internals.config.__send__(:log_warning, text)
       end
 
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :float_millisecond)

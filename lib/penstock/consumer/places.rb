@@ -2,14 +2,14 @@
 
 module Penstock
   # The arguments of a consumer that name partitions and offsets, checked, as its native calls take them: lists of topic,
-  # partition, offset, leader epoch, metadata.
+  # partition, offset, leader epoch, metadata. Parts include it, others call `ConsumerPlaces.places(...)`.
   # @api private
   module ConsumerPlaces
     # librdkafka's numbers.
     OFFSETS = { beginning: -2, end: -1, stored: -1000 }.freeze
     INVALID_OFFSET = -1001
 
-    private
+    module_function
 
     # ---- shapes ----
 
@@ -68,8 +68,7 @@ module Penstock
     end
 
     def place(name, partition, offset, default)
-      offset = offset == default && default ? default : checked_offset(offset, symbols: default)
-      need_group("reading from :stored") if offset == OFFSETS[:stored]
+      offset = offset == default && default ? default : checked_offset(offset, default)
       return [name, partition_number(partition), offset] unless offset.is_a?(Offset)
 
       [name, partition_number(partition), offset.offset, offset.leader_epoch, Offset.__send__(:metadata_to_send, offset)]
@@ -101,7 +100,7 @@ module Penstock
     end
 
     # @return [Integer, Offset, Time, Array(Symbol, Integer)] a number of librdkafka's, or what has to be resolved
-    def checked_offset(offset, symbols: true)
+    def checked_offset(offset, symbols)
       case offset
       when Offset then return offset
       when Integer then return offset if offset.between?(0, (2**63) - 1)

@@ -167,7 +167,8 @@ module Penstock
     def read(consumer, &block)
       @ranges = []
       @messages = 0
-      @ranges = consumer.__send__(:ranges, @topics, Deadline.new(@timeout)).map { |range| Range.new(*range) }
+      parts = ConsumerRegistry.of(consumer)
+      @ranges = parts.offsets.ranges(@topics, Deadline.new(@timeout)).map { |range| Range.new(*range) }
       @on_progress&.call(progress)
       open = @ranges.reject(&:read?)
       consumer.assign(starts(open)) unless open.empty?
@@ -184,7 +185,8 @@ module Penstock
       batch = consumer.poll_batch(max: BATCH, timeout: WAIT)
       limits = grouped(open) { |range| [range.number, range] }.transform_values(&:to_h)
       batch.each { |message| yield_message(message, limits.dig(message.topic, message.partition), &block) }
-      open.each { |range| range.reach(consumer.__send__(:call_reached, range.topic, range.number) || 0) }
+      client = ConsumerRegistry.of(consumer).client
+      open.each { |range| range.reach(client.reached(range.topic, range.number) || 0) }
       ended, open = open.partition(&:read?)
       @on_progress&.call(progress) unless batch.empty? && ended.empty?
       stop_fetching(consumer, ended) unless open.empty?
@@ -213,9 +215,9 @@ module Penstock
     attr_reader :names
 
     def initialize(topics, from, to)
-      @from = checked_offset(from)
+      @from = checked_offset(from, true)
       @to = to
-      @to = checked_offset(to) unless to == :end
+      @to = checked_offset(to, true) unless to == :end
       raise ArgumentError, ":to must be an Integer, :end or a Time, not #{to.inspect}" unless valid_end?
 
       @chosen = topics.is_a?(Hash) ? places(topics, nil_start) : nil
@@ -238,9 +240,6 @@ module Penstock
     def nil_start = INVALID_OFFSET
     def from = @from.is_a?(Offset) ? @from.offset : @from
     def valid_end? = @to == :end || @to.is_a?(Time) || (@to.is_a?(Integer) && @to >= 0)
-
-    # The consumer checks it.
-    def need_group(_) = nil
   end
   private_constant :ReaderTopics
 

@@ -16,11 +16,12 @@ module Penstock
     # @param consumer [Consumer]
     # @param partitions [Hash{String=>Array<Integer>}]
     # @param kind [:assigned, :revoked, :lost]
-    def initialize(consumer, partitions, kind)
+    # @param starts [Hash] gets what {#start_at} chooses
+    def initialize(consumer, partitions, kind, starts = {})
       @consumer = consumer
       @partitions = Ractor.make_shareable(partitions)
       @kind = kind
-      @starts = {}
+      @starts = starts # offsets by topic and partition
     end
 
     # @return [Boolean] whether the partitions were taken away already, because the group has removed the consumer. Commits fail,
@@ -47,8 +48,9 @@ module Penstock
     #   @param partitions [Hash{String, Symbol => Hash{Integer => Object}}] offsets by topic and partition; all at once
     def start_at(*given, timeout: 5, **braceless)
       @kind == :assigned or raise ArgumentError, "start_at is possible in `assigned` only"
-      consumer.__send__(:starts, given, timeout, braceless) { |topic, partition| check_assigned(topic, partition) }
-              .each { |topic, partition, offset| @starts[[topic, partition]] = offset }
+      offsets = ConsumerRegistry.of(consumer).offsets
+      chosen = offsets.starts(given, timeout, braceless) { |topic, partition| check_assigned(topic, partition) }
+      chosen.each { |topic, partition, offset| @starts[[topic, partition]] = offset }
       self
     end
 
@@ -65,11 +67,5 @@ module Penstock
 
       raise ArgumentError, "partition #{partition.inspect} of #{Text.printable(topic)} was not assigned"
     end
-
-    # @param starts [Array<Array(String, Integer, Integer)>]
-    def begin_at(starts) = starts.each { |topic, partition, offset| @starts[[topic, partition]] = offset }
-
-    # @return [Array<Array(String, Integer, Integer)>, nil]
-    def starts = @starts.empty? ? nil : @starts.map { |(topic, partition), offset| [topic, partition, offset] }
   end
 end

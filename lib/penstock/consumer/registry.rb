@@ -1,22 +1,26 @@
 # frozen_string_literal: true
 
 module Penstock
-  # The consumers of this Ractor, as {Consumer::Notifier}s: a change of the listeners concerns them.
+  # The consumers of this Ractor, as {Consumer::Internals}, which the rest of the library uses.
   module ConsumerRegistry
     KEY = :__penstock_consumers__
     private_constant :KEY
 
     # It does not keep consumers alive. See {ProducerRegistry} for the WeakMap's values.
-    # @return [Array<Consumer::Notifier>]
+    # @return [Array<Consumer::Internals>]
     def self.all = map.values
 
-    # @param notifier [Consumer::Notifier]
-    def self.remember(notifier) = map[notifier] = notifier
+    # @param internals [Consumer::Internals]
+    def self.remember(internals) = map[internals] = internals
+
+    # @param consumer [Consumer]
+    # @return [Consumer::Internals]
+    def self.of(consumer) = consumer.instance_variable_get(:@internals)
 
     # @param monitor [Monitor]
     # @return [Array<Consumer>] the open consumers whose events reach the monitor
     def self.connected_to(monitor)
-      all.select { |notifier| notifier.heard_by?(monitor) }.map(&:consumer).select { |consumer| consumer.status.connected? }
+      all.select { |one| one.notifier.heard_by?(monitor) && one.status.connected? }.map(&:consumer)
     end
 
     def self.map = Ractor.current[KEY] ||= ObjectSpace::WeakMap.new

@@ -20,9 +20,9 @@ module Penstock
       class_eval("def #{state}? = to_sym == :#{state}", __FILE__, __LINE__) # other Ractors cannot call a block's method
     end
 
-    # {Consumer#status} makes them.
-    def initialize(consumer)
-      @consumer = consumer
+    # {Consumer#status} returns them.
+    def initialize(client)
+      @client = client
     end
 
     # @return [Boolean] whether it can be used, connecting if necessary
@@ -30,7 +30,7 @@ module Penstock
 
     # @return [Symbol] one of {STATES}
     def to_sym
-      state = @consumer.__send__(:state)
+      state = @client.state
       NATIVE.fetch(state, state)
     end
 

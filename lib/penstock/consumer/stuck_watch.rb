@@ -22,12 +22,12 @@ module Penstock
     def self.thread = Ractor.current[KEY] ||= SharedThread.new("penstock.stuck", PATIENCE, most: MOST)
     thread # not by two threads at once
 
-    # @param consumer [Consumer]
-    def initialize(consumer)
-      @consumer = ObjectSpace::WeakMap.new # by the watch itself; a WeakRef has class variables, which other Ractors cannot read
-      @consumer[self] = consumer
-      @after = consumer.config.stuck_after / 1000.0
-      @restart = consumer.config.restart_stuck
+    # @param parts [Consumer::Internals]
+    def initialize(parts)
+      @parts = ObjectSpace::WeakMap.new # by the watch itself; a WeakRef has class variables, which other Ractors cannot read
+      @parts[self] = parts
+      @after = parts.config.stuck_after / 1000.0
+      @restart = parts.config.restart_stuck
       @seen = {} # position, since when it has had messages, and #waits?'s number of messages, by topic and partition
       @thread = self.class.thread
       @check_at = nil
@@ -47,12 +47,12 @@ module Penstock
     end
 
     # @return [Float, nil] see {SharedThread}
-    def due_at = @stopped || !@consumer.key?(self) ? nil : @check_at
+    def due_at = @stopped || !@parts.key?(self) ? nil : @check_at
 
     # The task of the {SharedThread}.
     def call
-      consumer = @consumer[self]
-      check(consumer) if consumer && !@stopped
+      parts = @parts[self]
+      check(parts) if parts && !@stopped
     rescue ConsumerClosedError, ForkedError
       @stopped = true # the consumer is gone
     ensure
@@ -63,26 +63,28 @@ module Penstock
 
     def next_check = now + [@after / CHECKS, LONGEST_PAUSE].min
 
-    def check(consumer)
-      silent = silent_partitions(consumer)
+    def check(parts)
+      silent = silent_partitions(parts)
       return if silent.empty?
 
-      lag = consumer.lag(silent, timeout: TIMEOUT)
-      silent.each { |topic, partitions| partitions.each { |partition| judge(consumer, topic, partition, lag[topic][partition]) } }
+      lag = parts.offsets.lag(silent, false, TIMEOUT)
+      silent.each { |topic, partitions| partitions.each { |partition| judge(parts, topic, partition, lag[topic][partition]) } }
     rescue ConsumeError, ConnectionError, ConfigurationInvalidError => e
       raise if e.is_a?(ConsumerClosedError)
       # The brokers do not answer: other events say so, and the next check asks again.
     rescue ForkedError
       raise
     rescue StandardError => e # a defect of Penstock; the next check may work
-      consumer.__send__(:notifier).error("consumer.stuck_after", e)
+      parts.notifier.error("consumer.stuck_after", e)
     end
 
     # @return [Hash{String => Array<Integer>}] what is assigned and not paused, and has not moved since the last check
-    def silent_partitions(consumer)
-      paused = consumer.paused
-      positions = consumer.assignment.flat_map do |topic, partitions|
-        (partitions - paused.fetch(topic, [])).map { |partition| [[topic, partition], consumer.position(topic, partition)] }
+    def silent_partitions(parts)
+      paused = parts.positions.paused
+      positions = parts.subscription.assignment.flat_map do |topic, partitions|
+        (partitions - paused.fetch(topic, [])).map do |partition|
+          [[topic, partition], parts.positions.position(topic, partition)]
+        end
       end.to_h
       before = @seen
       @seen = positions.to_h { |place, position| [place, same(before[place], position) || [position, nil, nil]] }
@@ -93,16 +95,16 @@ module Penstock
     # @return [Array, nil] what was seen, if the position is still the same
     def same(seen, position) = seen && seen.first == position ? seen : nil
 
-    def judge(consumer, topic, partition, lag)
+    def judge(parts, topic, partition, lag)
       seen = @seen[[topic, partition]]
-      return seen[1] = nil if lag.nil? || lag.zero? || waits?(consumer.metrics, seen)
+      return seen[1] = nil if lag.nil? || lag.zero? || waits?(parts.metrics, seen)
       return if now - (seen[1] ||= now) < @after # an idle partition may just have got a message, which is on its way
 
       position, since, = @seen.delete([topic, partition])
-      return if consumer.position(topic, partition) != position # it has moved while the brokers were asked
+      return if parts.positions.position(topic, partition) != position # it has moved while the brokers were asked
 
-      restarted = @restart && restart(consumer, topic, partition, position)
-      consumer.__send__(:notifier).instrument("partition.stuck") do
+      restarted = @restart && restart(parts, topic, partition, position)
+      parts.notifier.instrument("partition.stuck") do
         { topic:, partition:, position:, lag:, restarted: restarted || false, time: (now - since) * 1000.0 }
       end
     end
@@ -116,10 +118,10 @@ module Penstock
     end
 
     # A seek makes librdkafka fetch anew. It can only be sought if it was begun.
-    def restart(consumer, topic, partition, position)
-      return consumer.__send__(:call_restart, [[topic, partition, ConsumerPlaces::INVALID_OFFSET]]).any? unless position
+    def restart(parts, topic, partition, position)
+      return parts.client.restart([[topic, partition, ConsumerPlaces::INVALID_OFFSET]]).any? unless position
 
-      consumer.seek(topic, partition, position, timeout: TIMEOUT)
+      parts.positions.seek({ topic => { partition => position } }, false, TIMEOUT)
       true
     rescue ConsumeError
       false

@@ -9,10 +9,10 @@ module Penstock
     # @param client [Native::ProducerClient] or its replacement
     # @return [CounterSnapshot] in this process
     def self.of(client)
-      messages, delivered, failed, purged, dropped = client.counters
-      bytes, latencies, requests, retries = client.measures
-      new(messages, delivered, failed + dropped, purged, bytes, requests, retries, 0,
-          latencies.each_slice(2).to_h.freeze).freeze
+      counters = client.counters
+      numbers = (members - [:latencies]).to_h { |name| [name, counters.fetch(name, 0)] }
+      numbers[:failed] += counters.fetch(:dropped, 0)
+      new(*numbers.values, client.latencies.freeze).freeze
     end
 
     def +(other) = combine(other, :+)
@@ -44,5 +44,5 @@ module Penstock
 
   # All zero.
   # @api private
-  CounterSnapshot::NONE = CounterSnapshot.new(0, 0, 0, 0, 0, 0, 0, 0, {}.freeze).freeze
+  CounterSnapshot::NONE = CounterSnapshot.new(*[0] * (CounterSnapshot.members.size - 1), {}.freeze).freeze
 end

@@ -37,7 +37,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       poller.producer_registered poller.producer_unregistered
       producer.created producer.configured
       connection_pool.created connection_pool.setup connection_pool.shutdown connection_pool.reload connection_pool.reloaded
-      consumer.connected consumer.closing consumer.closed consumer.caught_up messages.polled
+      consumer.connected consumer.closing consumer.closed consumer.caught_up messages.polled messages.rewound
       rebalance.partitions_assigned rebalance.partitions_revoked rebalance.held_back partition.stuck partition.reset
       offsets.committed offsets.commit_failed
       app.running app.quieting app.quiet app.stopping app.stopped app.stalled app.metrics
@@ -55,7 +55,7 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # Events of the native core, which must know whether they have subscribers.
     NATIVE = %w[message.acknowledged error.occurred statistics.emitted messages.polled offsets.committed offsets.commit_failed
                 rebalance.partitions_assigned rebalance.partitions_revoked rebalance.held_back consumer.caught_up
-                partition.reset].freeze
+                partition.reset messages.rewound].freeze
     # Events of a call: while one has a subscriber, other Ractors cannot produce.
     PER_CALL = %w[message.produced_sync message.produced_async messages.produced_sync messages.produced_async].freeze
     # Events whose subscriptions producers and consumers must know.

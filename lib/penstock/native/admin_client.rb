@@ -6,7 +6,10 @@ module Penstock
     # request in librdkafka's terms. They return an Array with an answer, as rows, or an {AdminError} for each request that they
     # sent. Some exist only if librdkafka has the request.
     #
-    # @!method initialize(id, kafka, poller, logger, close_timeout, rejection_timeout, token_refresher, consumer)
+    # @!method initialize(settings)
+    #   @param settings [Hash{Symbol => Object}] by name: `id`, `kafka`, `poller`, `logger`, `token_refresher`; `close_timeout`
+    #     `rejection_timeout` and `unreachable_timeout` in ms; `consumer`: whether it is a consuming client, which some requests need
+    #   @raise [KeyError] when one is missing
     # @api private
     class AdminClient
       include Uncopyable

@@ -19,7 +19,9 @@ module Penstock
       extend RequiresSuper
       include Uncopyable
 
-      KINDS = { "message.acknowledged" => 1, "error.occurred" => 2 | 4, "statistics.emitted" => 8 }.freeze
+      # What the core reports for each event: names of PS_EVENT_KINDS in core/client/client.h.
+      KINDS = { "message.acknowledged" => %i[delivered].freeze, "error.occurred" => %i[failed error].freeze,
+                "statistics.emitted" => %i[statistics].freeze }.freeze
       BATCH = 256 # events that a thread publishes before its turn may end
       private_constant :KINDS, :BATCH
 
@@ -47,8 +49,8 @@ module Penstock
         exclusively do
           kinds = wanted_kinds
           self.wanted = kinds
-          self.attached = kinds.positive? # before the clients are checked: see ps_events_closed
-          if kinds.zero?
+          self.attached = kinds.any? # before the clients are checked: see ps_events_closed
+          if kinds.empty?
             EventDispatcher.detach(self)
           elsif open_clients.positive?
             EventDispatcher.attach(self)
@@ -123,7 +125,7 @@ module Penstock
         @statistics = {}
       end
 
-      def wanted_kinds = KINDS.sum { |event, kinds| listening?(event) ? kinds : 0 }
+      def wanted_kinds = KINDS.flat_map { |event, kinds| listening?(event) ? kinds : [] }
 
       def monitor = @producer.monitor
 

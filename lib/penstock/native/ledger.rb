@@ -2,8 +2,8 @@
 
 module Penstock
   module Native
-    # What a consumer's program has got, processed and paused, without a consumer: for {Clients::Fed}. See ledger_class.c. Places
-    # are Arrays of topic, partition, offset and leader epoch.
+    # What a consumer's program has got, processed and paused, without a consumer: for {Clients::InMemoryConsumer}. See
+    # ledger_class.c. Places are Arrays of topic, partition, offset and leader epoch.
     #
     # @!method hand_out(messages, ends, owner, deserializer)
     #   @param messages [Array<Message>] they are copied

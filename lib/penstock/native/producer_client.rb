@@ -6,6 +6,10 @@ module Penstock
     #
     # In a fork child, the first use replaces the client by a new one with the same configuration. The parent's client is left
     # untouched. A closed client stays closed.
+    # @!method initialize(settings)
+    #   @param settings [Hash{Symbol => Object}] `id`, `kafka`, `poller`, `logger`, and those of {.settings_of}
+    #   @raise [ConfigurationInvalidError] when librdkafka rejects a setting
+    #   @raise [KeyError] when one is missing
     # @!method self.check(message, index, max_payload_size, message_max_bytes)
     # @!method connect
     # @!method produce(message)
@@ -21,8 +25,11 @@ module Penstock
     #   A running close stops delivering after this time, if not earlier.
     # @!method queue_size
     # @!method counters
-    #   @return [Array(Integer, Integer, Integer, Integer, Integer)] messages accepted, delivered, failed and purged so far, and
-    #     those that failed without being accepted (`on_queue_full` :drop)
+    #   @return [Hash{Symbol => Integer}] since it was opened: `messages` and `bytes` accepted; `delivered`, `failed`, `purged`;
+    #     `dropped`: failed without being accepted (`on_queue_full` :drop); Produce `requests`, and those of them that brought no
+    #     delivery result, `retries`
+    # @!method latencies
+    #   @return [Hash{Integer => Integer}] upper bound in us => number of deliveries
     # @!method partition_count(topic, timeout_ms, max_age_ms)
     # @!method brokers(timeout_ms)
     #   Asks the cluster for its brokers, with their advertised addresses. Blocks for a round trip, without the GVL.
@@ -99,13 +106,15 @@ module Penstock
       include AsJson
 
       # @param config [Config]
-      # @return [Array] the last arguments of {.new}
+      # @return [Hash{Symbol => Object}] settings for {.new}; `id`, `kafka`, `poller` and `logger` are missing
       def self.settings_of(config)
         fd = config.polling.fd
-        [config.max_payload_size, config.close_timeout, fd.max_time, fd.periodic_poll_interval,
-         config.on_queue_full == :wait ? config.wait_timeout_on_queue_full : 0, config.on_queue_full == :drop,
-         config.wait_timeout_on_transaction_abort, config.rejection_timeout, config.unreachable_timeout,
-         config.flush_on_wait]
+        { max_payload_size: config.max_payload_size, close_timeout: config.close_timeout, max_time: fd.max_time,
+          periodic_poll_interval: fd.periodic_poll_interval, drop_on_queue_full: config.on_queue_full == :drop,
+          wait_timeout_on_queue_full: config.on_queue_full == :wait ? config.wait_timeout_on_queue_full : 0,
+          wait_timeout_on_transaction_abort: config.wait_timeout_on_transaction_abort,
+          rejection_timeout: config.rejection_timeout, unreachable_timeout: config.unreachable_timeout,
+          flush_on_wait: config.flush_on_wait }
       end
 
       # Simulates a fatal error of librdkafka, for tests of a program's reaction. Opens the client.

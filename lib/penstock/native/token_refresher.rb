@@ -50,10 +50,11 @@ module Penstock
 
       # @param owner [Producer, Consumer, Admin]
       # @param key [:producer_id, :consumer_id, :admin_id] the key of its id in events
-      def initialize(owner, key)
-        @provider = owner.config.oauth.token_provider_listener
-        @logger = owner.config.logger
-        @about = { key => owner.id }.freeze
+      # @param config [Config, ConsumerConfig, AdminConfig] of the owner, which need not be complete yet
+      def initialize(owner, key, config)
+        @provider = config.oauth.token_provider_listener
+        @logger = config.logger
+        @about = { key => config.id }.freeze
         @owner = WeakRef.new(owner) # the thread must not keep it alive
       end
 

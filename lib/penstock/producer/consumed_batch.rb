@@ -19,6 +19,9 @@ module Penstock
       # @param consumer [Consumer]
       def initialize(consumer)
         @consumer = consumer
+        parts = ConsumerRegistry.of(consumer)
+        @client = parts.client
+        @positions = parts.positions
         @lock = TransactionLock.new("a transaction with the consumer's messages")
         @batch = nil # in a transaction, or in one that failed, to which the consumer has not gone back yet
         @places = [] # of the batch: topic, partition, first offset, offset after the last message, leader epoch
@@ -47,7 +50,7 @@ module Penstock
           batch ||= @consumer.poll_batch(max:, timeout:)
           next false if batch.empty?
 
-          @places = Consumer.__send__(:places_of, batch)
+          @places = Native::ConsumerClient.places_of(batch)
           @ending = TransactionRunner::Ending.new
           @sent = false
           @batch = batch
@@ -65,7 +68,7 @@ module Penstock
         return true if fresh.empty?
 
         wrong = fresh.zip(committed_offsets(fresh)).reject { |place, offset| offset.nil? || offset == place[2] }
-        wrong.each { |place, offset| @consumer.__send__(:call_seek, [[place[0], place[1], offset]], 5) }
+        wrong.each { |place, offset| @client.seek([[place[0], place[1], offset]], 5) }
         fresh.each { |place| @begun[place.first(2)] = began_itself(place[0], place[1]) }
         settle unless wrong.empty?
         wrong.empty?
@@ -74,7 +77,7 @@ module Penstock
       # @raise [TransactionalOffsetInvalidError] when another thread works on earlier messages: to commit the later ones would
       #   commit these too
       def check_order
-        topic, partition, first = @consumer.__send__(:call_open_before, @places)
+        topic, partition, first = @client.open_before(@places)
         return unless topic
 
         settle
@@ -108,21 +111,21 @@ module Penstock
         else
           places = held_places
           places = uncommitted(places) if undecided? # M:committed_places_skipped
-          @consumer.__send__(:rewind_to, places, @batch.epoch, 5)
+          @positions.rewind_to(places, @batch.epoch, 5)
         end
         @batch = nil
       end
 
       private
 
-      def held_places = @consumer.__send__(:call_held, @places, @batch.epoch)
+      def held_places = @client.held(@places, @batch.epoch)
 
       def begun?(topic, partition)
         epoch = began_itself(topic, partition)
         epoch.zero? || @begun[[topic, partition]] == epoch
       end
 
-      def began_itself(topic, partition) = @consumer.__send__(:call_began_itself, topic, partition)
+      def began_itself(topic, partition) = @client.began_itself(topic, partition)
 
       def uncommitted(places)
         places.zip(committed_offsets(places)).reject { |place, offset| offset && offset >= place[3] }.map(&:first)

@@ -5,8 +5,6 @@ module Penstock
     # Credentials that change while the producer runs. See {Producer#set_credentials}.
     # @api private
     class Credentials
-      include CredentialChecks
-
       # @param internals [Internals]
       def initialize(internals)
         @internals = internals
@@ -16,7 +14,7 @@ module Penstock
       # @return [nil]
       def set(username, password)
         @internals.check_usable
-        check_credentials(username, password, producer_id: @internals.id)
+        CredentialChecks.check(@internals.config.kafka, username, password, producer_id: @internals.id)
         @given = [username.dup.freeze, password.is_a?(Secret) ? password : Secret.new(password)].freeze
         @internals.variants.connections.each { |connection| connection.clients.each { |client| log_in(client) } }
         nil
@@ -29,10 +27,6 @@ module Penstock
 
       # @return [String]
       def inspect = "#<#{self.class}>"
-
-      private
-
-      def config = @internals.config
     end
   end
 end

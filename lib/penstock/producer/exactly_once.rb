@@ -27,7 +27,7 @@ module Penstock
         raise LocalJumpError, "transaction requires a block" unless block
 
         check(consumer, batch, offset_metadata)
-        left = consumer.__send__(:transacted) { ConsumedBatch.new(consumer) }
+        left = ConsumerRegistry.of(consumer).transacted { ConsumedBatch.new(consumer) }
         left.synchronize do
           prepare(left) # M:producer_connects_first
           left.settle # M:next_transaction_rewinds

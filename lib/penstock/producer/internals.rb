@@ -102,6 +102,9 @@ module Penstock
       # @return [Boolean] whether its client has had a fatal error
       def fatal? = !@variants.own&.client&.fatal_error.nil?
 
+      # For {ConnectionPool}: whether it can do nothing more.
+      def broken? = closed? || fatal?
+
       # See {Producer#client}.
       def client
         check_usable
@@ -162,9 +165,11 @@ module Penstock
         stand_in = config.deliver ? config.client_class : Clients::Dummy
         return stand_in.new(config, monitor).tap { |client| client.producer = @producer } if stand_in
 
-        Native::ProducerClient.new(id, kafka, poller, config.logger, *Native::ProducerClient.settings_of(config)).tap do |client|
+        settings = { id:, kafka:, poller:, logger: config.logger, **Native::ProducerClient.settings_of(config) }
+        Native::ProducerClient.new(settings).tap do |client|
           client.event_source = @events
-          client.token_refresher = Native::TokenRefresher.new(@producer, :producer_id) if config.oauth.token_provider_listener
+          provider = config.oauth.token_provider_listener
+          client.token_refresher = Native::TokenRefresher.new(@producer, :producer_id, config) if provider
         end
       end
 
@@ -203,7 +208,7 @@ module Penstock
       end
 
       # @return [Integer] messages that its clients have accepted so far
-      def accepted_count = @variants.clients.sum { |client| client.counters[0] }
+      def accepted_count = @variants.clients.sum { |client| client.counters[:messages] }
 
       # @return [CounterSnapshot] its counters in this process
       def totals = @metrics.totals

@@ -14,10 +14,10 @@ module Penstock
       # @return [Hash{Symbol => Integer, Hash}]
       def to_h
         present = connections.flat_map(&:clients).map { |client| CounterSnapshot.of(client) }.reduce(CounterSnapshot::NONE, :+)
-        messages, delivered, failed, purged, bytes, requests, retries = *present
         poller = @internals.poller
-        { messages:, bytes:, delivered:, failed:, purged:, queue_depth: @internals.queue_size, requests:, retries:,
-          latency: present.percentiles, wakeups: poller ? poller.stats[:wakeups] : 0, events: event_counts }
+        wakeups = poller ? poller.stats[:wakeups] : 0
+        { **present.to_h.except(:latencies, :events_dropped), queue_depth: @internals.queue_size, latency: present.percentiles,
+          wakeups:, events: event_counts }
       end
 
       # The counters of all connections of the producer in this process. They never decrease.

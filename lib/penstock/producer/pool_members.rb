@@ -21,7 +21,7 @@ module Penstock
       # @return [Producer]
       def lend(member)
         nested, producer = @lock.synchronize { [(@lent[member] += 1) > 1, @successors.fetch(member, member)] }
-        return producer if nested || !producer.__send__(:broken?)
+        return producer if nested || !ProducerRegistry.of(producer).broken?
 
         yield(producer).tap { |successor| @lock.synchronize { @successors[member] = successor } }
       end

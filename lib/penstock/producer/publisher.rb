@@ -200,7 +200,7 @@ module Penstock
         backoff_ms = config.wait_backoff_on_idempotent_fatal_error
         connection.replace(client, error, limit: config.max_attempts_on_idempotent_fatal_error,
                                           backoff_ms:, drain_ms: [backoff_ms, 1_000].max,
-                                          proven: client.counters[1].positive?) do |attempt|
+                                          proven: client.counters[:delivered].positive?) do |attempt|
           @internals.notifier.instrument("error.occurred") do
             { type: "librdkafka.idempotent_fatal_error", error: fatal, attempt: }
           end

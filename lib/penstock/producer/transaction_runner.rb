@@ -53,7 +53,7 @@ module Penstock
         client = connection.use
         metadata = consumer.group_metadata
         command("store_offset") do
-          raise no_member(consumer) if consumer.__send__(:group_assigns) && no_generation?(metadata) # M:no_member_commits_nothing
+          raise no_member(consumer) if group_assigns?(consumer) && no_generation?(metadata) # M:no_member_commits_nothing
 
           client.send_offsets_to_transaction(offsets, { metadata: }, nil)
         end
@@ -93,6 +93,8 @@ module Penstock
       # it for a consumer without a group, and accept its offsets although another member has the partitions.
       # @param metadata [String] librdkafka's form: see generation_of in consumer.c
       def no_generation?(metadata) = metadata.start_with?("CGMDv2:") && metadata.unpack1("@7l").negative?
+
+      def group_assigns?(consumer) = ConsumerRegistry.of(consumer).subscription.group_assigns?
 
       # As a broker would answer.
       def no_member(consumer)

@@ -4,11 +4,11 @@ module Penstock
   module Testing
     # The consumer's client of a {Driver}. Its group does what the driver says, at once.
     # @api private
-    class DrivenClient < Clients::Fed
+    class DrivenClient < Clients::InMemoryConsumer
       # @return [Integer]
       attr_accessor :commits_to_fail
 
-      def initialize(consumer)
+      def initialize(config, callbacks)
         super
         @commits_to_fail = 0
         @on_their_way = []
@@ -17,7 +17,7 @@ module Penstock
       end
 
       # @return [String]
-      def group = @config.__send__(:given, "group.id").to_s
+      def group = @config.kafka[:"group.id"].to_s
 
       # @return [Boolean] whether something has happened since {#rest}
       def moved? = @moved
@@ -59,7 +59,8 @@ module Penstock
         return if places.empty?
 
         @held = places
-        @consumer.monitor.instrument("rebalance.held_back", { partitions: by_places(places), time: @config.hold_rebalances })
+        held = { partitions: by_places(places), time: @config.hold_rebalances }
+        @callbacks.consumer.monitor.instrument("rebalance.held_back", held)
         places
       end
 
@@ -76,26 +77,24 @@ module Penstock
         @moved = true
       end
 
-      private
+      # ---- what the application calls; {#end_hold} too ----
 
-      # ---- what the application calls ----
+      def membership = open && [:stable, 1, "driven"]
 
-      def call_end_hold = end_hold
-
-      def call_membership = open && [:stable, 1, "driven"]
-
-      def call_poll_run(...) = super.tap { |batch| @moved = true if batch }
+      def poll_run(...) = super.tap { |batch| @moved = true if batch }
 
       # Answers come at the next turn.
-      def call_commit_async(places)
+      def commit_async(places)
         open
         @on_their_way << places
       end
 
-      def call_close(timeout_ms)
+      def close(timeout_ms)
         answer_commits
         super
       end
+
+      private
 
       def answer_commits
         while (places = @on_their_way.shift)
@@ -105,7 +104,7 @@ module Penstock
       end
 
       def succeed(places)
-        commit(places)
+        store(places)
         tell_answer("offsets.committed", places)
       end
 
@@ -122,7 +121,7 @@ module Penstock
 
       def tell_answer(event, places, **more)
         offsets = by_topic(places.to_h { |topic, partition, offset| [[topic, partition], offset] })
-        @consumer.monitor.instrument(event, { offsets:, **more })
+        @callbacks.consumer.monitor.instrument(event, { offsets:, **more })
       end
 
       def by_places(places) = places.group_by(&:first).transform_values { |list| list.map(&:last) }

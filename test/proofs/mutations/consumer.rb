@@ -138,7 +138,7 @@ end
 
 Mutation.area("interrupted polls", test: "test/consumer/interrupted_poll_test.rb") do
   without :each_keeps_its_message, "each keeps a message that its block has not got",
-          sub: { "call_not_received" => "nil" }, only: "test_each_goes_on_with_the_message_that_its_caller_has_not_received"
+          sub: { "@client.not_received" => "nil" }, only: "test_each_goes_on_with_the_message_that_its_caller_has_not_received"
 end
 
 Mutation.area("rewind", test: "test/consumer/rewind_test.rb") do

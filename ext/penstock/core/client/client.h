@@ -325,11 +325,13 @@ bool ps_watch_looks(const struct ps_polled *polled);           /* a thread watch
 
 /* ---- events.c: what happened, for listeners ------------------------------------------------------- */
 
+/* kind(name, bit, Ruby's name) of what listeners get. EventSource#wanted= knows the kinds by their names. */
+#define PS_EVENT_KINDS(kind) kind(DELIVERED, 1, delivered) kind(FAILED, 2, failed) kind(ERROR, 4, error) kind(STATISTICS, 8, statistics)
+
 enum ps_event_kind {
-    PS_EVENT_DELIVERED = 1,
-    PS_EVENT_FAILED = 2,
-    PS_EVENT_ERROR = 4,
-    PS_EVENT_STATISTICS = 8,
+#define PS_EVENT_KIND(name, bit, text) PS_EVENT_##name = (bit),
+    PS_EVENT_KINDS(PS_EVENT_KIND)
+#undef PS_EVENT_KIND
     PS_EVENT_CLOSED = 16, /* one of the producer's clients has closed; internal, not published to listeners */
 };
 

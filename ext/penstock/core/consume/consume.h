@@ -225,16 +225,23 @@ void ps_async_commits_init(struct ps_consumer *consumer);
 void ps_async_commits_destroy(struct ps_async_commits *commits);
 /* ---- news.c: what happened, for listeners --------------------------------------------------------------- */
 
+/* kind(name, bit, Ruby's name). ConsumerClient#news and #listen know the kinds by their names. */
+#define PS_NEWS_KINDS(kind) \
+    kind(ERROR, 1, error) \
+    kind(COMMIT, 2, commit) /* has a result, for some partitions perhaps an error */ \
+    kind(ASSIGNED, 4, assigned) \
+    kind(REVOKED, 8, revoked) \
+    kind(STATISTICS, 16, statistics) \
+    kind(POLLED, 32, polled) /* never queued: the polling thread has the messages */ \
+    kind(HELD_BACK, 64, held_back) /* a revocation waits for work */ \
+    kind(ENDS, 128, ends) /* never queued, as the messages */ \
+    kind(RESET, 256, reset) /* a partition goes on at an earlier offset; the list has this place, and the one with its position */ \
+    kind(REWOUND, 512, rewound) /* the messages from these places on come again */
+
 enum ps_news_kind {
-    PS_NEWS_ERROR = 1,
-    PS_NEWS_COMMIT = 2,      /* has a result, for some partitions perhaps an error */
-    PS_NEWS_ASSIGNED = 4,
-    PS_NEWS_REVOKED = 8,
-    PS_NEWS_STATISTICS = 16,
-    PS_NEWS_POLLED = 32,     /* never queued: the polling thread has the messages */
-    PS_NEWS_HELD_BACK = 64,  /* a revocation waits for work */
-    PS_NEWS_ENDS = 128,      /* never queued, as the messages */
-    PS_NEWS_RESET = 256,     /* a partition goes on at an earlier offset; the list has this place, and the one with its position */
+#define PS_NEWS_KIND(name, bit, text) PS_NEWS_##name = (bit),
+    PS_NEWS_KINDS(PS_NEWS_KIND)
+#undef PS_NEWS_KIND
 };
 
 /* Why an assigned partition begins where it does: `opaque` of the places of PS_NEWS_ASSIGNED. */
@@ -323,10 +330,17 @@ bool ps_lasting_read(struct ps_lasting *lasting, struct ps_problem *problem); /*
 enum { PS_MOST_TAKEN = 512 };
 
 /* All since the consumer was opened. A thread that holds `taking` is the only one to write the first three. */
+/* ConsumerClient#counts has these names, and Penstock::ConsumerMetrics says what they mean. */
+#define PS_CONSUMER_COUNTS(count) \
+    count(messages) count(bytes) count(batches) /* that the program got */ \
+    count(empty_polls) count(rebalances) count(commits) count(failed_commits) count(errors) count(pauses) \
+    count(lost_partitions) /* that the group took away before the consumer could answer */
+
 struct ps_consumer_counts {
-    _Atomic uint64_t messages, bytes, batches; /* that the program got */
-    _Atomic uint64_t empty_polls, rebalances, commits, failed_commits, errors, pauses;
-    _Atomic uint32_t assigned;                 /* partitions now */
+#define PS_CONSUMER_COUNT(name) _Atomic uint64_t name;
+    PS_CONSUMER_COUNTS(PS_CONSUMER_COUNT)
+#undef PS_CONSUMER_COUNT
+    _Atomic uint32_t assigned; /* partitions now */
 };
 
 struct ps_consumer {

@@ -501,7 +501,7 @@ static void consumer_seek(struct ps_consumer_job *query)
     for (int i = 0; !query->err && i < query->list->cnt; i++) {
         const rd_kafka_topic_partition_t *place = &query->list->elems[i];
         if (place->err) continue;
-        rd_kafka_topic_partition_list_add(moved, place->topic, place->partition);
+        rd_kafka_topic_partition_list_add(moved, place->topic, place->partition)->offset = place->offset;
         if (rewind) ps_ledger_rewind(&consumer->ledger, place->topic, place->partition, place->offset);
         else ps_ledger_seek(&consumer->ledger, place->topic, place->partition, place->offset, back);
         if (back) ps_copy_place(stored, place);
@@ -510,6 +510,7 @@ static void consumer_seek(struct ps_consumer_job *query)
     if (stored->cnt > 0 && consumer->settings.grouped) rd_kafka_offsets_store(consumer->client.rk, stored);
     ps_consumer_drop_messages(consumer, moved);
     pthread_mutex_unlock(&consumer->taking);
+    if (rewind && moved->cnt > 0) ps_news_add(&consumer->news, PS_NEWS_REWOUND, RD_KAFKA_RESP_ERR_NO_ERROR, false, moved, NULL);
     ps_consumer_marked(consumer); /* what comes again is not in work */
     rd_kafka_topic_partition_list_destroy(stored);
     rd_kafka_topic_partition_list_destroy(moved);

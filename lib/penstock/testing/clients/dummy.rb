@@ -139,9 +139,8 @@ module Penstock
       # Called by the producer.
       def set_credentials(_username, _password); end
 
-      # @return [Array(Integer, Array, Integer, Integer)] bytes, which it does not count, latencies, requests and retries:
-      #   there are none
-      def measures = [0, [], 0, 0]
+      # @return [Hash{Integer => Integer}] there are none
+      def latencies = {}
 
       # Called by the producer.
       def begin_closing(_timeout_ms) = @closed = true
@@ -155,8 +154,8 @@ module Penstock
       # @return [Integer] 0: nothing is ever in flight
       def queue_size = 0
 
-      # @return [Array<Integer>] accepted, delivered, failed, purged and dropped messages
-      def counters = [@accepted, @accepted - @failed, @failed, 0, 0]
+      # @return [Hash{Symbol => Integer}] accepted `messages`; `delivered` and `failed` ones
+      def counters = { messages: @accepted, delivered: @accepted - @failed, failed: @failed }
 
       # @return [Integer] 1
       def partition_count(topic, _timeout_ms = nil, _max_age_ms = nil)

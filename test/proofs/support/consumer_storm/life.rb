@@ -257,7 +257,7 @@ class ConsumerStorm
     def job_of(what, worker, begun)
       batch = what.is_a?(Penstock::Batch)
       messages = batch ? what.to_a : [what]
-      epoch = batch ? what.epoch : Penstock::Consumer.__send__(:epoch_of, what)
+      epoch = batch ? what.epoch : Penstock.const_get(:Native)::ConsumerClient.epoch_of(what)
       Job.new(next_number, what, messages, ranges_of(messages)).tap do |job|
         log(:got, [worker.number, job.number, epoch, begun, job.ranges])
       end

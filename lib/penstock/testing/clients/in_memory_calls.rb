@@ -2,21 +2,20 @@
 
 module Penstock
   module Clients
-    # The methods of Consumer in C, as a {Fed} client answers them. Places are Arrays of topic, partition, offset, leader epoch.
+    # The methods of {Native::ConsumerClient}, as an {InMemoryConsumer} has them. Places are Arrays of topic, partition, offset,
+    # leader epoch.
     # @api private
-    module FedCalls
-      private
-
-      def call_subscribe(places)
+    module InMemoryCalls
+      def subscribe(places)
         open
         @topics = places&.map { |name, *| name.start_with?("^") ? Regexp.new(name) : name }
         @away = {}
         left = @assigned.keys.reject { |topic, _| subscribed?(topic) }
-        @lock.synchronize { @timeline.unshift(FedGroup::Change.new { give_up(:revoked, left) }) } if left.any?
+        @lock.synchronize { @timeline.unshift(InMemoryGroup::Change.new { give_up(:revoked, left) }) } if left.any?
         rewind_timeline
       end
 
-      def call_assign(places)
+      def assign_places(places)
         open
         forget(@assigned.keys)
         @topics = nil
@@ -25,45 +24,45 @@ module Penstock
         rewind_timeline
       end
 
-      def call_assignment = open && @assigned.keys.sort.map { |place| [*place, nil, nil] }
+      def assignment = open && @assigned.keys.sort.map { |place| [*place, nil, nil] }
 
-      def call_commit(places, _timeout = nil)
+      def commit(places, _timeout = nil)
         open
         raise_planned(:commit)
         raise failure(:illegal_generation, :commit) if @lost
 
-        commit(places)
+        store(places)
       end
 
-      def call_keeps(_places, _epoch) = true
-      def call_commit_processed(_places, _epoch, timeout) = call_commit(@ledger.processed, timeout)
+      def keeps?(_places, _epoch) = true
+      def commit_processed(_places, _epoch, timeout) = commit(@ledger.processed, timeout)
 
-      def call_commit_async(places)
-        call_commit(places || @ledger.processed)
+      def commit_async(places)
+        commit(places || @ledger.processed)
       rescue Error => e
         line = "[#{@config.id}] #{e.message}"
         @config.logger ? @config.logger.add(2, line, "penstock") : warn("penstock: #{line}")
       end
 
-      def call_committed(places, _timeout)
+      def committed_offsets(places, _timeout)
         open
         raise_planned(:committed)
         places.map { |topic, partition| [topic, partition, @committed[[topic, partition]], nil, @metadata[[topic, partition]]] }
       end
 
-      def call_watermarks(beginnings, ends, _timeout)
-        firsts = answer(:watermarks, beginnings) { |place| first_offset(place) }
-        [firsts, answer(:watermarks, ends) { |place| next_offset(place) }]
+      def watermarks(beginnings, ends, _timeout)
+        firsts = answer_for(:watermarks, beginnings) { |place| first_offset(place) }
+        [firsts, answer_for(:watermarks, ends) { |place| next_offset(place) }]
       end
 
-      def call_cached_watermarks(topic, partition)
+      def cached_watermarks(topic, partition)
         open
         [first_offset([topic, partition]), next_offset([topic, partition])]
       end
 
       # The places have times, in ms, or librdkafka's numbers for the beginning and the end.
-      def call_offsets(places, _timeout)
-        answer(:offsets_for_times, places) do |place, time|
+      def offsets(places, _timeout)
+        answer_for(:offsets_for_times, places) do |place, time|
           case time
           when ConsumerPlaces::OFFSETS[:beginning] then first_offset(place)
           when ConsumerPlaces::OFFSETS[:end] then next_offset(place)
@@ -72,13 +71,13 @@ module Penstock
         end
       end
 
-      def call_partitions(places, _timeout)
+      def partitions(places, _timeout)
         open
         names = places.map(&:first)
         @logs.keys.select { |topic, _| names.include?(topic) }.sort.map { |place| [*place, nil, nil] }
       end
 
-      def call_seek(places, _timeout)
+      def seek(places, _timeout)
         open
         raise_planned(:seek)
         places.each do |topic, partition, offset|
@@ -89,128 +88,126 @@ module Penstock
         end
         rewind_timeline
       end
-      alias call_seek_back call_seek
+      alias seek_back seek
 
-      def call_restart(_places) = []
+      def restart(_places) = []
 
-      def call_rewind(places, epoch, timeout)
+      def rewind(places, epoch, timeout)
         held = places.select { |place| @assigned.key?(place.first(2)) && @ledger.holds(*place.first(3), epoch) }
-        call_seek(held, timeout)
+        seek(held, timeout)
         held
       end
 
-      def call_held(places, _epoch) = open && (@lost ? [] : places.select { |place| @assigned.key?(place.first(2)) })
+      def held(places, _epoch) = open && (@lost ? [] : places.select { |place| @assigned.key?(place.first(2)) })
       # There is nothing to compare: partitions begin where the group has committed.
-      def call_began_itself(_topic, _partition) = 0
-      def call_open_before(_places) = nil
+      def began_itself(_topic, _partition) = 0
+      def open_before(_places) = nil
 
-      def call_position(topic, partition) = open && @ledger.position(topic, partition)
+      def position(topic, partition) = open && @ledger.position(topic, partition)
       # All offsets have a message.
-      def call_passed(_topic, _partition) = nil
-      def call_reached(topic, partition) = call_position(topic, partition) || @assigned[[topic, partition]]
+      def passed(_topic, _partition) = nil
+      def reached(topic, partition) = position(topic, partition) || @assigned[[topic, partition]]
 
-      def call_pause(places)
+      def pause(places)
         open
         known, unknown = places.map { |place| place.first(2) }.partition { |place| @assigned.key?(place) }
         known.each { |place| @ledger.pause(*place, true) }
         unknown.each { |place| assigned(place, :unknown_partition) }
       end
 
-      def call_resume(places)
+      def resume(places)
         open
         places.each { |topic, partition, *| @ledger.pause(topic, partition, false) }
         rewind_timeline
       end
 
-      def call_paused = open && @ledger.paused
+      def paused = open && @ledger.paused
 
-      def call_mark(message)
+      def mark(what)
         open
-        @ledger.mark(message).tap { commit_processed }
+        marked = what.is_a?(Batch) ? what.map { |message| @ledger.mark(message) }.all? : @ledger.mark(what)
+        commit_by_itself
+        marked
       end
 
-      def call_mark_batch(batch)
+      def owns?(what)
         open
-        marked = batch.map { |message| @ledger.mark(message) }
-        commit_processed
-        marked.all?
+        what.is_a?(Batch) ? what.all? { |message| @ledger.owns(message) } : @ledger.owns(what)
       end
 
-      def call_owns(message) = open && @ledger.owns(message)
-
-      def call_owns_batch(batch) = open && batch.all? { |message| @ledger.owns(message) }
-
-      # Of {Consumer#keep_alive}.
-      def call_serve = call_answer || @bell.pop
+      # For {Consumer#keep_alive}.
+      def serve = answer || @bell.pop
 
       # @return [Boolean] whether there was something to answer
-      def call_answer
+      def answer
         open
         change = @lock.synchronize do
           await_change(Deadline.new(nil))
           go_back
-          begin_step(done(@timeline[@cursor])) if @timeline[@cursor].is_a?(FedGroup::Change)
+          begin_step(done(@timeline[@cursor])) if @timeline[@cursor].is_a?(InMemoryGroup::Change)
         end
         run_step(change) if change
         !change.nil?
       end
 
       # Of {Consumer#assign}.
-      def call_settle = (nil while call_answer)
+      def settle = (nil while answer)
 
       # Of an application.
-      def call_decode_with(deserializer) = @deserializer = deserializer
+      def decode_with(deserializer) = @deserializer = deserializer
 
       # Of an application: messages of one partition. Nothing has to be held back.
-      def call_poll_run(max, bytes) = take(max, 0, bytes:).then { |batch| batch unless batch.empty? && batch.ends.empty? }
-      def call_hold_always = nil
-      def call_end_hold = nil
+      def poll_run(max, bytes) = take(max, 0, bytes:).then { |batch| batch unless batch.empty? && batch.ends.empty? }
+      def hold_always = nil
+      def end_hold = nil
 
-      def call_wake = @bell << true
+      def wake = @bell << true
 
       # @return [Array] state, generation, member id
-      def call_membership
+      def membership
         open
-        @assigned.empty? ? [:joining, nil, nil] : [:stable, 1, "#{@config.id}-fed"]
+        @assigned.empty? ? [:joining, nil, nil] : [:stable, 1, "#{@config.id}-in-memory"]
       end
 
-      def call_epoch = open && @ledger.epoch
+      def epoch = open && @ledger.epoch
 
-      def call_mark_all
+      def mark_all
         open
         @ledger.finish(0)
       end
 
-      def call_end_within(_timeout) = nil
-      def call_poll(timeout) = poll(timeout:)
+      def end_within(_timeout) = nil
+      def next_message(timeout) = poll(timeout:)
 
-      def call_not_received = nil
-      def call_leave = @left = true
-      def call_left = @left
+      def not_received = nil
+      def block_left = @left = true
+      def block_left? = @left
 
-      def call_finish
+      def finish
         @ledger.finish(owner) if @config.mark == :next_poll
       end
 
       # Of librdkafka there are no events, statistics or counts.
-      def call_listen(*) = nil
-      def call_news = nil
-      def call_statistics = nil
-      def call_counts = [0] * ConsumerMetrics.members.size
+      def listen(*) = nil
+      def news = nil
+      def statistics = nil
+      def counts = Hash.new(0)
 
-      def call_set_credentials(_username, _password) = nil
+      def set_credentials(_username, _password) = nil
 
       # Takes no lock, so that it may be called from a signal trap.
       # @return [true]
-      def call_close(_timeout_ms)
-        commit_processed unless @closed
+      def close(_timeout_ms)
+        commit_by_itself unless @closed
         @closed = true
       end
 
       # A static member never does.
-      def call_left_group = @config.__send__(:given, "group.instance.id").nil?
+      def left_group? = @config.kafka[:"group.instance.id"].nil?
 
-      def answer(call, places)
+      private
+
+      def answer_for(call, places)
         open
         raise_planned(call)
         places.map { |topic, partition, given| [topic, partition, yield([topic, partition], given), nil] }
@@ -238,6 +235,6 @@ module Penstock
         ErrorFactory.build(type, "the test made #{call} fail (#{error})", code: error, consumer_id: @config.id)
       end
     end
-    private_constant :FedCalls
+    private_constant :InMemoryCalls
   end
 end

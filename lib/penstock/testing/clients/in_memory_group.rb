@@ -2,9 +2,10 @@
 
 module Penstock
   module Clients
-    # What a {Fed} client's group does. An error of the rebalance listener comes out of the poll when everything is done.
+    # What the group of an {InMemoryConsumer} does. An error of the rebalance listener comes out of the poll when everything is
+    # done.
     # @api private
-    module FedGroup
+    module InMemoryGroup
       # A step that is the group's: Consumer#keep_alive takes it too, and one thread at a time runs one.
       Change = Class.new(Proc)
 
@@ -57,14 +58,14 @@ module Penstock
       # @param list [Array<Array(String, Integer)>] places
       def gain(list)
         list = list.reject { |place| @assigned.key?(place) }
-        starts = @consumer.__send__(:configured_starts, :assigned, list)
+        starts = @callbacks.configured_starts(:assigned, list)
         list.each do |place|
           @assigned[place] = start(place, nil)
           @away.delete(place)
         end
         @ledger.assigned
         begin_at(starts)
-        begin_at(tell(:assigned, list, starts))
+        begin_at(rebalanced(:assigned, list, starts))
       ensure
         rewind_timeline
       end
@@ -74,9 +75,9 @@ module Penstock
         list.each { |place| @away[place] = true }
         @lost = kind == :lost
         forget(list) if @lost
-        tell(kind, list)
+        rebalanced(kind, list)
       ensure
-        commit_processed unless @lost
+        commit_by_itself unless @lost
         @lost = false
         forget(list)
       end
@@ -85,8 +86,8 @@ module Penstock
         starts&.each { |topic, partition, offset| @assigned[[topic, partition]] = start([topic, partition], offset) }
       end
 
-      def tell(kind, list, starts = nil)
-        @consumer.__send__(:rebalanced, kind, list.map { |place| [*place, nil, nil] }, starts)
+      def rebalanced(kind, list, starts = nil)
+        @callbacks.rebalanced(kind, list.map { |place| [*place, nil, nil] }, starts)
       end
 
       def forget(list)
@@ -116,6 +117,6 @@ module Penstock
         end
       end
     end
-    private_constant :FedGroup
+    private_constant :InMemoryGroup
   end
 end

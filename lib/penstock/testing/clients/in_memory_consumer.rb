@@ -6,7 +6,7 @@ module Penstock
     # marks, epochs, positions, deserializers and rebalance listeners.
     #
     #     consumer = Penstock::Consumer.new("bootstrap.servers": "kafka:9092", "group.id": "shop") do |config|
-    #       config.client_class = Penstock::Clients::Fed
+    #       config.client_class = Penstock::Clients::InMemoryConsumer
     #     end
     #     consumer.client.feed(topic: "orders", payload: "tea")
     #     consumer.subscribe("orders")
@@ -28,20 +28,20 @@ module Penstock
     #
     # Any thread and fiber may use it, also in a fork child. Never blocks, with one exception: while a poll of one thread runs the
     # rebalance listener, polls of other threads wait for its end, up to their timeout, as with a real consumer.
-    class Fed
+    class InMemoryConsumer
       include AsJson
-      include FedCalls
-      include FedGroup
+      include InMemoryCalls
+      include InMemoryGroup
 
       # The calls that {#fail_next} can make fail.
       CALLS = %i[poll commit committed watermarks offsets_for_times seek].freeze
-      OWN_GROUP = "penstock.fed"
+      OWN_GROUP = "penstock.in_memory"
       private_constant :CALLS, :OWN_GROUP
 
-      # @param consumer [Consumer]
-      def initialize(consumer)
-        @consumer = consumer
-        @config = consumer.config
+      # {Consumer#initialize} makes it.
+      def initialize(config, callbacks)
+        @callbacks = callbacks
+        @config = config
         @deserializer = Deserializer.of(@config.deserializer, @config.key_deserializer, @config.id)
         @commits_itself = @config.group? && setting?("enable.auto.commit", true)
         @tells_ends = setting?("enable.partition.eof", false)
@@ -99,7 +99,7 @@ module Penstock
       # @return [self]
       def assign(partitions)
         list = places(partitions)
-        add(FedGroup::Change.new { gain(list) })
+        add(InMemoryGroup::Change.new { gain(list) })
       end
 
       # The group takes partitions away, in time. They are assigned again only by {#assign}.
@@ -107,7 +107,7 @@ module Penstock
       # @return [self]
       def revoke(partitions = nil)
         list = partitions && places(partitions)
-        add(FedGroup::Change.new { give_up(:revoked, list || @assigned.keys) })
+        add(InMemoryGroup::Change.new { give_up(:revoked, list || @assigned.keys) })
       end
 
       # The group has removed the consumer: partitions are taken away too late to commit.
@@ -115,7 +115,7 @@ module Penstock
       # @return [self]
       def lose(partitions = nil)
         list = partitions && places(partitions)
-        add(FedGroup::Change.new { give_up(:lost, list || @assigned.keys) })
+        add(InMemoryGroup::Change.new { give_up(:lost, list || @assigned.keys) })
       end
 
       # Calls the block in the poll that comes to it, for example to set a flag that ends a loop.
@@ -127,7 +127,7 @@ module Penstock
 
       # Closes the consumer when everything before was polled, so that {Consumer#each} returns.
       # @return [self]
-      def close_at_end = run { @consumer.close }
+      def close_at_end = run { @callbacks.consumer.close }
 
       # Forgets everything that was fed and committed, and the assignment. A closed consumer is open again.
       # @return [self]
@@ -166,7 +166,7 @@ module Penstock
       # (see AsJson#as_json)
       def as_json(_options = nil) = json(state: state.to_s)
 
-      # ---- the methods in C that the consumer calls; more are in FedCalls ----
+      # ---- what the consumer calls; more is in InMemoryCalls ----
 
       # @return [Message, nil]
       def poll(*more, timeout: 1, **wrong)
@@ -224,7 +224,7 @@ module Penstock
       # @return [Batch]
       def take(max, timeout, bytes: nil)
         open
-        finish
+        begin_poll
         limit = Deadline.new(timeout)
         until @closed
           step = @lock.synchronize { await_change(limit) ? begin_step(next_step(max, bytes)) : hand_out([]) }
@@ -236,16 +236,16 @@ module Penstock
       end
 
       def published(batch)
-        @consumer.__send__(:publish_polled, batch) unless batch.empty?
-        @consumer.__send__(:publish_ends, batch)
+        @callbacks.polled(batch) unless batch.empty?
+        @callbacks.ended(batch)
         batch
       end
 
       # What the fiber polled last is processed.
-      def finish
-        call_finish
+      def begin_poll
+        finish
         @left = false
-        commit_processed
+        commit_by_itself
       end
 
       # @return [Batch, Proc] messages, perhaps none, or what comes before the next message
@@ -304,11 +304,11 @@ module Penstock
 
       # ---- offsets ----
 
-      def commit_processed
-        commit(@ledger.processed) if @commits_itself
+      def commit_by_itself
+        store(@ledger.processed) if @commits_itself
       end
 
-      def commit(places)
+      def store(places)
         offsets = places.to_h { |topic, partition, offset| [[topic, partition], offset] }
         places.each { |topic, partition, _, _, metadata| @metadata[[topic, partition]] = metadata }
         offsets.reject! { |place, offset| @committed[place] == offset }
@@ -325,10 +325,10 @@ module Penstock
         end
       end
 
-      def places(partitions) = @consumer.__send__(:places, partitions, 0).map { |place| place.first(2) }
+      def places(partitions) = ConsumerPlaces.places(partitions, 0).map { |place| place.first(2) }
 
       def setting?(name, default)
-        given = @config.__send__(:given, name)
+        given = @config.kafka[name.to_sym]
         Settings.read(name, given.nil? ? default : given) == "true"
       end
     end

@@ -63,13 +63,13 @@ class Runner
     workers = Array.new(@jobs) { Thread.new { run_from(queue) } }
     processors = Processors.new
     until queue.empty? || @most == @jobs
-      shares = processors.shares
-      more = shares && (shares.idle > IDLE || shares.tests < FEW)
-      workers << Thread.new { run_from(queue) } if more && workers.count(&:alive?) < @most
+      workers << Thread.new { run_from(queue) } if room?(processors.shares) && workers.count(&:alive?) < @most
       sleep LOOK
     end
     workers.flat_map(&:value)
   end
+
+  def room?(shares) = shares && (shares.idle > IDLE || shares.tests < FEW)
 
   def run_from(queue)
     attempts = []

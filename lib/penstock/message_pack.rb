@@ -2,7 +2,7 @@
 
 require_relative "errors"
 
+# Loads MessagePack by its autoload, so that other threads that name it meanwhile wait until all of it is there.
 module Penstock
-  # Loads it by its autoload, so that other threads that name it meanwhile wait until all of it is there.
   const_get(:MessagePack) # M:codec_autoloaded
 end

@@ -8,7 +8,7 @@ module Penstock
     #
     # @!method initialize(settings)
     #   @param settings [Hash{Symbol => Object}] by name: `id`, `kafka`, `poller`, `logger`, `token_refresher`; `close_timeout`
-    #     `rejection_timeout` and `unreachable_timeout` in ms; `consumer`: whether it is a consuming client, which some requests need
+    #     `rejection_timeout` and `unreachable_timeout` in ms; `consumer`: whether it is a consuming client, as some requests need
     #   @raise [KeyError] when one is missing
     # @api private
     class AdminClient

@@ -16,8 +16,8 @@ module Penstock
         present = connections.flat_map(&:clients).map { |client| CounterSnapshot.of(client) }.reduce(CounterSnapshot::NONE, :+)
         poller = @internals.poller
         wakeups = poller ? poller.stats[:wakeups] : 0
-        { **present.to_h.except(:latencies, :events_dropped), queue_depth: @internals.queue_size, latency: present.percentiles,
-          wakeups:, events: event_counts }
+        counted = present.to_h.except(:latencies, :events_dropped)
+        { **counted, queue_depth: @internals.queue_size, latency: present.percentiles, wakeups:, events: event_counts }
       end
 
       # The counters of all connections of the producer in this process. They never decrease.

@@ -232,12 +232,14 @@ class ConsumerStorm
       @counts[result ? :true_marks : :false_marks] += 1
       return ranges.each { |partition, first, last| @held[life][partition]&.mark(first, last, begun) } if result
       return if !first_attempt || @declared[life].any? { |from| from < time }
-
-      return if ranges.any? { |partition, _, last| last < committed(partition) } # a seek has gone back, or others have it
-
-      return if ranges.any? { |partition, first, last| @held[life][partition]&.marked_before?(first, last) }
+      return if ranges.any? { |range| done_before?(life, *range) }
 
       @rejected << [life, number, ranges, begun, time, method]
+    end
+
+    # A seek has gone back, or others have it.
+    def done_before?(life, partition, first, last)
+      last < committed(partition) || @held[life][partition]&.marked_before?(first, last)
     end
 
     def check_rejected(life, number, ranges, begun, time, method)

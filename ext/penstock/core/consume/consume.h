@@ -451,7 +451,6 @@ int64_t ps_consumer_problem_due_us(const struct ps_consumer *consumer); /* any t
 void ps_consumer_drop_problems(struct ps_consumer *consumer);             /* logs them */
 /* Called by librdkafka in ps_consumer_take_messages, for an error that is no message. */
 void ps_partition_error_cb(rd_kafka_t *rk, int err, const char *reason, void *opaque);
-bool ps_consumer_has_events(struct ps_consumer *consumer);
 /* The next offset, as ps_ledger_reached, but also behind offsets without a message at the end, such as a transaction's marker. Any
  * thread; entered. RD_KAFKA_OFFSET_INVALID: unknown, as the program has not got all before it, or a thread holds `taking` for 10 ms. */
 int64_t ps_consumer_passed(struct ps_consumer *consumer, const char *topic, int32_t partition);
@@ -567,10 +566,6 @@ struct ps_membership {
 
 void ps_consumer_membership(struct ps_membership *membership); /* entered; asks librdkafka's main thread */
 
-/* For a thread that waits for several consumers: whether a poll may find something. False: a bell rings later if it may. Entering
- * a wait counts as polling again for the messages that `owner` has got; `worked_on`: others still work on theirs. Never blocks. */
-bool ps_consumer_may_take(struct ps_consumer *consumer, uint64_t owner, bool *worked_on);
-
 /* ---- consumer_jobs.c: its blocking calls -------------------------------------------------------------- */
 
 /* The calls, and their arguments and results. */
@@ -607,6 +602,47 @@ struct ps_consumer_job *ps_consumer_start(struct ps_consumer *consumer, enum ps_
                                           rd_kafka_topic_partition_list_t *list, int timeout_ms, uint64_t epoch);
 /* Of a call that waits for the group's answer: none will come, as closing has left the group or its time is up. */
 bool ps_consumer_left(const struct ps_consumer *consumer);
+
+/* ---- take.c: how a poll takes messages ------------------------------------------------------------------- */
+
+struct ps_taking { /* one call: what it may take, and what it has taken */
+    struct ps_consumer *consumer;
+    uint64_t owner;             /* see ledger.c */
+    size_t max;                 /* messages */
+    size_t most_bytes;          /* 0: no limit of its own */
+    bool single;                /* `max` is 1, and the memory has no room for more */
+    bool control_only;          /* takes no messages */
+    bool ends;                  /* takes the ends of partitions, too */
+    bool one_partition;         /* ends before a message of another partition */
+    struct ps_fetched *fetched; /* NULL: nothing is taken yet */
+    struct ps_problem *problem; /* NULL: none. The caller raises it, and frees it */
+    bool unreceived;            /* the ledger says so, as other threads may run before the call returns: see ps_ledger_receive */
+    size_t headers;
+    int runs;                   /* of one partition's increasing offsets */
+};
+
+enum ps_taken {
+    PS_TAKEN,          /* what there is, perhaps nothing */
+    PS_TAKE_BLOCKS,    /* ps_take has to go on */
+    PS_TAKE_LISTENER,  /* this thread has to call the listener of a rebalance, and then ps_consumer_answer or _answer_later */
+    PS_TAKE_NO_MEMORY,
+};
+
+/* Both are entered. Neither waits for messages. */
+enum ps_taken ps_take_now(struct ps_taking *taking); /* never blocks */
+enum ps_taken ps_take(struct ps_taking *taking);     /* blocks while another thread takes, and while librdkafka answers */
+size_t ps_taking_count(const struct ps_taking *taking);
+bool ps_taking_has_result(const struct ps_taking *taking); /* messages, or ends of partitions */
+/* Of the taking thread: whether a poll would find something. */
+bool ps_consumer_has_events(struct ps_consumer *consumer);
+/* For ConsumerSet#wait. Returns whether a poll of this consumer may find something; if false, its bell rings later. Marks what `owner`
+ * polled before, as another poll would. `worked_on`: other owners still work on their messages. Never blocks. */
+bool ps_consumer_may_take(struct ps_consumer *consumer, uint64_t owner, bool *worked_on);
+/* When a thread that waits for the bell has to look again, rung or not. */
+int64_t ps_consumer_look_again_us(const struct ps_consumer *consumer);
+/* Whether all these messages can still be marked, and the group has not taken their partitions away. */
+bool ps_consumer_still_holds(struct ps_consumer *consumer, const struct ps_fetched *fetched);
+bool ps_consumer_must_answer(struct ps_consumer *consumer); /* perhaps a rebalance waits for its answer. Blocks as ps_take */
 
 /* ---- consumer_set.c: waits for any number of consumers ------------------------------------------------------ */
 

@@ -105,22 +105,6 @@ void ps_consumer_store_sometimes(struct ps_consumer *consumer)
     ps_consumer_store(consumer);
 }
 
-bool ps_consumer_may_take(struct ps_consumer *consumer, uint64_t owner, bool *worked_on)
-{
-    bool may_take = true, finishes = consumer->settings.mark == PS_MARK_NEXT_POLL;
-    if (!ps_client_enter(&consumer->client)) return true; /* it has just begun to close */
-    if (finishes) ps_ledger_finish(&consumer->ledger, owner);
-    if (pthread_mutex_trylock(&consumer->taking) == 0) { /* else another thread takes, and nothing is known */
-        may_take = ps_consumer_has_events(consumer);
-        if (may_take) ps_consumer_store_sometimes(consumer);
-        else ps_consumer_store(consumer);
-        pthread_mutex_unlock(&consumer->taking);
-    }
-    ps_client_exit(&consumer->client);
-    *worked_on = finishes && ps_ledger_open(&consumer->ledger);
-    return may_take;
-}
-
 void ps_consumer_set_statistics(struct ps_consumer *consumer, const char *interval_ms)
 {
     struct ps_client *client = &consumer->client;

@@ -417,15 +417,3 @@ int64_t ps_consumer_passed(struct ps_consumer *consumer, const char *topic, int3
     pthread_mutex_unlock(&consumer->taking);
     return passed;
 }
-
-/* The one place that knows of every queue and of what is kept beside them. */
-bool ps_consumer_has_events(struct ps_consumer *consumer)
-{
-    if (atomic_load(&consumer->news.count) > 0) return true;
-    if (consumer->answering) return !consumer->listening && !ps_consumer_holds_back(consumer); /* the answer and marks ring */
-    if (consumer->held || consumer->taken_count > 0 || consumer->aside_due || consumer->problems) return true;
-    if (atomic_load(&consumer->alerted) &&
-        (atomic_load(&consumer->astray) || rd_kafka_queue_length(consumer->control) > 0 ||
-         rd_kafka_queue_length(consumer->notices) > 0)) return true;
-    return rd_kafka_queue_length(consumer->data) > 0;
-}

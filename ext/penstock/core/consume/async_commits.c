@@ -35,25 +35,6 @@ void ps_async_commits_destroy(struct ps_async_commits *commits)
     pthread_mutex_destroy(&commits->lock);
 }
 
-static void destroy_list(rd_kafka_topic_partition_list_t **list)
-{
-    if (*list) rd_kafka_topic_partition_list_destroy(*list);
-    *list = NULL;
-}
-
-/* Adds the places of `earlier` that `later` does not have, destroys `earlier`, and returns `later`. Either may be NULL. */
-static rd_kafka_topic_partition_list_t *merge(rd_kafka_topic_partition_list_t *later, rd_kafka_topic_partition_list_t *earlier)
-{
-    if (!later || !earlier) return later ? later : earlier;
-    for (int i = 0; i < earlier->cnt; i++) {
-        const rd_kafka_topic_partition_t *place = &earlier->elems[i];
-        /* M:merged_commits_keep_places */
-        if (!rd_kafka_topic_partition_list_find(later, place->topic, place->partition)) ps_copy_place(later, place);
-    }
-    rd_kafka_topic_partition_list_destroy(earlier);
-    return later;
-}
-
 /* With the lock. Sends what waits; what is on its way is remembered, in case a broker wants it again. */
 static void send_waiting(struct ps_consumer *consumer)
 {
@@ -63,12 +44,12 @@ static void send_waiting(struct ps_consumer *consumer)
     if (!ps_joining_commit(consumer, commits->waiting, commits->answers, &err)) return;
     if (err) {
         ps_consumer_commit_result(consumer, err, commits->waiting);
-        destroy_list(&commits->waiting);
+        ps_list_destroy(&commits->waiting);
         return;
     }
     commits->on_their_way++;
     commits->sent_us = ps_now_us();
-    commits->sent = merge(commits->waiting, commits->sent);
+    commits->sent = ps_list_merge(commits->waiting, commits->sent);
     commits->waiting = NULL;
 }
 
@@ -102,7 +83,7 @@ static bool stored_is_due(const struct ps_async_commits *commits)
 static void take_all_waiting(struct ps_async_commits *commits)
 {
     for (struct ps_commit_turn *turn = commits->turns; turn; turn = turn->next) {
-        commits->waiting = merge(turn->after, commits->waiting);
+        commits->waiting = ps_list_merge(turn->after, commits->waiting);
         turn->after = NULL;
     }
 }
@@ -140,7 +121,7 @@ static void drop_unsent(struct ps_consumer *consumer, const rd_kafka_topic_parti
     }
     if (dropped->cnt > 0) ps_consumer_commit_result(consumer, RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION, dropped);
     rd_kafka_topic_partition_list_destroy(dropped);
-    if (waiting && waiting->cnt == 0) destroy_list(&consumer->async_commits.waiting);
+    if (waiting && waiting->cnt == 0) ps_list_destroy(&consumer->async_commits.waiting);
 }
 
 void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked)
@@ -170,8 +151,8 @@ static void wait_behind_all(struct ps_async_commits *commits, rd_kafka_topic_par
 {
     struct ps_commit_turn *last = commits->turns;
     while (last && last->next) last = last->next;
-    if (last) last->after = merge(list, last->after); /* M:async_commit_waits_behind */
-    else commits->waiting = merge(list, commits->waiting);
+    if (last) last->after = ps_list_merge(list, last->after); /* M:async_commit_waits_behind */
+    else commits->waiting = ps_list_merge(list, commits->waiting);
 }
 
 void ps_commit_turn_join(struct ps_consumer *consumer, struct ps_commit_turn *turn)
@@ -223,7 +204,7 @@ void ps_commit_turn_leave(struct ps_consumer *consumer, struct ps_commit_turn *t
     pthread_mutex_lock(&commits->lock);
     for (; *link != turn; link = &(*link)->next) before = &(*link)->after;
     *link = turn->next;
-    *before = merge(turn->after, *before);
+    *before = ps_list_merge(turn->after, *before);
     ring_committer(commits);
     pthread_mutex_unlock(&commits->lock);
     ring_turn(consumer);
@@ -272,11 +253,11 @@ static void answered(struct ps_consumer *consumer, rd_kafka_event_t *answer, boo
                          rd_kafka_event_error(answer) != RD_KAFKA_RESP_ERR__NO_OFFSET;
     commits->attempts = again ? commits->attempts + 1 : 0;
     if (again) {
-        commits->waiting = merge(commits->waiting, commits->sent);
+        commits->waiting = ps_list_merge(commits->waiting, commits->sent);
         commits->sent = NULL;
         commits->again_us = ps_now_us() + PS_COMMIT_PAUSE_US;
     } else if (commits->on_their_way == 0) {
-        destroy_list(&commits->sent);
+        ps_list_destroy(&commits->sent);
     }
     if (stored_failed && again) {
         commits->stored_asked = true;
@@ -304,7 +285,7 @@ static bool go_on(struct ps_consumer *consumer, bool *long_call)
     pthread_mutex_lock(&commits->lock);
     struct ps_commit_turn *first = first_turn(commits);
     if (first != commits->turns) { /* the turn has passed, and what waits behind it goes on */
-        commits->waiting = merge(commits->turns->after, commits->waiting);
+        commits->waiting = ps_list_merge(commits->turns->after, commits->waiting);
         commits->turns->after = NULL;
     }
     bool joins = ps_consumer_joins(consumer);
@@ -406,7 +387,7 @@ static bool lets_close(struct ps_consumer *consumer)
     if (!commits->stored_asked) atomic_store(&commits->stored_due_us, 0);
     pthread_mutex_unlock(&commits->lock);
     if (late) ps_consumer_commit_result(consumer, RD_KAFKA_RESP_ERR__TIMED_OUT, list);
-    destroy_list(&list);
+    ps_list_destroy(&list);
     return lets;
 }
 
@@ -429,7 +410,7 @@ static bool give_up(struct ps_consumer *consumer)
     commits->on_their_way = 0;
     pthread_mutex_unlock(&commits->lock);
     if (any) ps_consumer_commit_result(consumer, RD_KAFKA_RESP_ERR__DESTROY, lost);
-    destroy_list(&lost);
+    ps_list_destroy(&lost);
     return any;
 }
 
@@ -522,7 +503,7 @@ int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partit
         list = NULL;
     }
     pthread_mutex_unlock(&commits->lock);
-    destroy_list(&list);
+    ps_list_destroy(&list);
     return failed;
 }
 

@@ -11,6 +11,20 @@ void ps_block_free(void *block, size_t size); /* the real one */
 /* Gives back what is kept, if nothing needed it for half a second. Returns when to call it again; PS_FOREVER: nothing is kept. */
 int64_t ps_blocks_trim(void);
 
+/* ---- partition_list.c: librdkafka's lists of partitions ------------------------------------------------- */
+
+/* librdkafka's own lists hold references to its partitions, and it cannot be destroyed before they are released. A copy has only
+ * names and numbers. */
+rd_kafka_topic_partition_list_t *ps_plain_copy(const rd_kafka_topic_partition_list_t *list);
+void ps_copy_place(rd_kafka_topic_partition_list_t *list, const rd_kafka_topic_partition_t *from);
+void ps_list_destroy(rd_kafka_topic_partition_list_t **list); /* and forgets it; it may be NULL */
+/* Adds the places of `earlier` that `later` does not have, destroys `earlier`, and returns `later`. Either may be NULL. */
+rd_kafka_topic_partition_list_t *ps_list_merge(rd_kafka_topic_partition_list_t *later, rd_kafka_topic_partition_list_t *earlier);
+/* Brokers compare an offset's leader epoch with theirs, to find that the partition was truncated. Before 2.1.0 librdkafka has none. */
+void ps_set_leader_epoch(rd_kafka_topic_partition_t *place, int32_t leader_epoch); /* -1: unknown */
+int32_t ps_leader_epoch(const rd_kafka_topic_partition_t *place);
+void ps_set_metadata(rd_kafka_topic_partition_t *place, const void *metadata, size_t size); /* copies it */
+
 /* ---- fetched.c: messages copied out of librdkafka ------------------------------------------------------ */
 
 struct ps_record { /* one message */
@@ -161,10 +175,6 @@ bool ps_ledger_repeated(struct ps_ledger *ledger, const char *topic, int32_t par
 bool ps_ledger_in_work(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *list);
 /* Whether a message that was handed out in that epoch can still be marked. */
 bool ps_ledger_owns(struct ps_ledger *ledger, const char *topic, int32_t partition, uint64_t epoch);
-/* Brokers compare an offset's leader epoch with theirs, to find that the partition was truncated. Before 2.1.0 librdkafka has none. */
-void ps_set_leader_epoch(rd_kafka_topic_partition_t *place, int32_t leader_epoch); /* -1: unknown */
-int32_t ps_leader_epoch(const rd_kafka_topic_partition_t *place);
-void ps_set_metadata(rd_kafka_topic_partition_t *place, const void *metadata, size_t size); /* copies it */
 bool ps_ledger_store(struct ps_ledger *ledger, rd_kafka_t *rk); /* gives librdkafka what is processed. False: nothing new is */
 rd_kafka_topic_partition_list_t *ps_ledger_processed(struct ps_ledger *ledger); /* the caller destroys the list */
 
@@ -485,10 +495,6 @@ void ps_consumer_end_hold(struct ps_consumer *consumer); /* of settings.holds_al
 /* For a thread that waits without taking: absorbs the events of `notices`, and holds an error that the program must get.
  * Entered. */
 void ps_consumer_notice(struct ps_consumer *consumer);
-/* librdkafka's own lists hold references to its partitions, and it cannot be destroyed before they are released. A copy has only
- * names and numbers. */
-rd_kafka_topic_partition_list_t *ps_plain_copy(const rd_kafka_topic_partition_list_t *list);
-void ps_copy_place(rd_kafka_topic_partition_list_t *list, const rd_kafka_topic_partition_t *from);
 void ps_commit_cb(rd_kafka_t *rk, rd_kafka_resp_err_t err, rd_kafka_topic_partition_list_t *offsets, void *opaque);
 void ps_increase(_Atomic uint64_t *count, uint64_t number);
 /* Handles an event that is no rebalance, and destroys it. */

@@ -163,23 +163,6 @@ static bool cooperative(struct ps_consumer *consumer, bool assigned)
     return consumer->cooperative;
 }
 
-void ps_copy_place(rd_kafka_topic_partition_list_t *list, const rd_kafka_topic_partition_t *from)
-{
-    rd_kafka_topic_partition_t *to = rd_kafka_topic_partition_list_add(list, from->topic, from->partition);
-    to->offset = from->offset;
-    to->err = from->err;
-    to->opaque = from->opaque;
-    ps_set_leader_epoch(to, ps_leader_epoch(from));
-    ps_set_metadata(to, from->metadata, from->metadata_size);
-}
-
-rd_kafka_topic_partition_list_t *ps_plain_copy(const rd_kafka_topic_partition_list_t *list)
-{
-    rd_kafka_topic_partition_list_t *copy = rd_kafka_topic_partition_list_new(list->cnt);
-    for (int i = 0; i < list->cnt; i++) ps_copy_place(copy, &list->elems[i]);
-    return copy;
-}
-
 /* ---- where assigned partitions begin ---- */
 
 static bool find_starts(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)

@@ -38,7 +38,7 @@ end
 Mutation.area("ledger", test: "test/consumer/offsets_test.rb") do
   without :seek_sets_begin, "the ledger knows where reading goes on after a seek", only: "test_lag_after_a_seek_counts_from_there"
   without :failed_start_restarted, "a partition that librdkafka could not begin is assigned again",
-          by: "(void)RESTART_US;", only: "test_a_partition_whose_committed_offset_cannot_be_read_begins_later"
+          by: "(void)PS_RESTART_US;", only: "test_a_partition_whose_committed_offset_cannot_be_read_begins_later"
 end
 
 Mutation.area("pausing", test: "test/consumer/pause_test.rb") do

@@ -422,6 +422,35 @@ struct ps_consumer {
 struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name,
                                     const struct ps_consumer_settings *settings); /* owns conf; NULL: no memory */
 void ps_consumer_set_statistics(struct ps_consumer *consumer, const char *interval_ms); /* before it opens */
+
+/* ---- consumer_errors.c: what librdkafka reports beside messages and rebalances. Of the taking thread -------------- */
+
+/* Handles an event that is no rebalance, and destroys it. */
+void ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event);
+bool ps_error_passes(rd_kafka_resp_err_t err); /* by itself */
+/* Handles an error that passes by itself. False: the program must get it. */
+bool ps_consumer_absorb_error(struct ps_consumer *consumer, rd_kafka_resp_err_t err, bool fatal, const char *text);
+/* librdkafka 2.14 reports each second that all brokers are down, as long as they are. Listeners get it once. */
+void ps_consumer_log_error(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text);
+/* The results of all commits that no caller waits for arrive here: librdkafka's own, and those of async_commits.c. The thread
+ * that receives a result calls it, with or without the GVL. `offsets` may be NULL. */
+void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t err,
+                               const rd_kafka_topic_partition_list_t *offsets);
+/* An error that the program must get. `place`: its partition, or NULL. */
+struct ps_problem ps_consumer_problem(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text,
+                                      const rd_kafka_topic_partition_t *place);
+void ps_consumer_add_problem(struct ps_consumer *consumer, const struct ps_problem *problem);
+void ps_consumer_add_message_problem(struct ps_consumer *consumer, const rd_kafka_message_t *message); /* what `taken` has */
+struct ps_problem *ps_consumer_take_problem(struct ps_consumer *consumer); /* NULL: there is none; the caller frees it */
+struct ps_problem *ps_consumer_take_due_problem(struct ps_consumer *consumer); /* the same, or one that lasts and is raised again */
+bool ps_consumer_wants_to_join(const struct ps_consumer *consumer); /* it has subscribed, and is no member yet, or no longer */
+void ps_consumer_group_answers(struct ps_consumer *consumer); /* a commit, or a question for committed offsets, has succeeded */
+int64_t ps_consumer_problem_due_us(const struct ps_consumer *consumer); /* any thread: when that is; PS_FOREVER: never */
+void ps_consumer_drop_problems(struct ps_consumer *consumer);             /* logs them */
+/* Called by librdkafka in ps_consumer_take_messages, for an error that is no message. */
+void ps_partition_error_cb(rd_kafka_t *rk, int err, const char *reason, void *opaque);
+enum { PS_RESTART_US = 1000 * 1000 }; /* when librdkafka could not begin a partition, it is assigned anew after this time */
+
 /* ---- queues.c: the consumer's queues. Of the taking thread ------------------------------------------- */
 
 void ps_queues_open(struct ps_consumer *consumer);
@@ -438,6 +467,9 @@ rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer);
  * messages counts only once a partition's messages go to `data`. */
 rd_kafka_event_t *ps_consumer_poll_control(struct ps_consumer *consumer);
 void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event); /* ps_consumer_take returns it next */
+/* For a thread that waits without taking: absorbs the events of `notices`, and holds an error that the program must get.
+ * Entered. */
+void ps_consumer_notice(struct ps_consumer *consumer);
 /* Fills `taken` with up to `most` messages, errors and ends of partitions, and returns how many there are. The caller destroys what it
  * has used, and leaves the rest in `taken`, which the next call returns. */
 int ps_consumer_take_messages(struct ps_consumer *consumer, size_t most);
@@ -448,19 +480,6 @@ void ps_consumer_use_aside(struct ps_consumer *consumer); /* partitions are not 
  * offset. */
 void ps_consumer_drop_messages(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions);
 void ps_consumer_drop_taken(struct ps_consumer *consumer); /* everything; logs errors */
-/* An error that the program must get. `place`: its partition, or NULL. */
-struct ps_problem ps_consumer_problem(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text,
-                                      const rd_kafka_topic_partition_t *place);
-void ps_consumer_add_problem(struct ps_consumer *consumer, const struct ps_problem *problem);
-void ps_consumer_add_message_problem(struct ps_consumer *consumer, const rd_kafka_message_t *message); /* what `taken` has */
-struct ps_problem *ps_consumer_take_problem(struct ps_consumer *consumer); /* NULL: there is none; the caller frees it */
-struct ps_problem *ps_consumer_take_due_problem(struct ps_consumer *consumer); /* the same, or one that lasts and is raised again */
-bool ps_consumer_wants_to_join(const struct ps_consumer *consumer); /* it has subscribed, and is no member yet, or no longer */
-void ps_consumer_group_answers(struct ps_consumer *consumer); /* a commit, or a question for committed offsets, has succeeded */
-int64_t ps_consumer_problem_due_us(const struct ps_consumer *consumer); /* any thread: when that is; PS_FOREVER: never */
-void ps_consumer_drop_problems(struct ps_consumer *consumer);             /* logs them */
-/* Called by librdkafka in ps_consumer_take_messages, for an error that is no message. */
-void ps_partition_error_cb(rd_kafka_t *rk, int err, const char *reason, void *opaque);
 /* The next offset, as ps_ledger_reached, but also behind offsets without a message at the end, such as a transaction's marker. Any
  * thread; entered. RD_KAFKA_OFFSET_INVALID: unknown, as the program has not got all before it, or a thread holds `taking` for 10 ms. */
 int64_t ps_consumer_passed(struct ps_consumer *consumer, const char *topic, int32_t partition);
@@ -492,22 +511,8 @@ void ps_consumer_answer_later(struct ps_consumer *consumer);
 /* Messages were marked: a revocation that is held back may be due. */
 void ps_consumer_marked(struct ps_consumer *consumer);
 void ps_consumer_end_hold(struct ps_consumer *consumer); /* of settings.holds_always */
-/* For a thread that waits without taking: absorbs the events of `notices`, and holds an error that the program must get.
- * Entered. */
-void ps_consumer_notice(struct ps_consumer *consumer);
 void ps_commit_cb(rd_kafka_t *rk, rd_kafka_resp_err_t err, rd_kafka_topic_partition_list_t *offsets, void *opaque);
 void ps_increase(_Atomic uint64_t *count, uint64_t number);
-/* Handles an event that is no rebalance, and destroys it. */
-void ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event);
-bool ps_error_passes(rd_kafka_resp_err_t err); /* by itself */
-/* Handles an error that passes by itself. False: the program must get it. */
-bool ps_consumer_absorb_error(struct ps_consumer *consumer, rd_kafka_resp_err_t err, bool fatal, const char *text);
-/* librdkafka 2.14 reports each second that all brokers are down, as long as they are. Listeners get it once. */
-void ps_consumer_log_error(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text);
-/* The results of all commits that no caller waits for arrive here: librdkafka's own, and those of async_commits.c. The thread
- * that receives a result calls it, with or without the GVL. `offsets` may be NULL. */
-void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t err,
-                               const rd_kafka_topic_partition_list_t *offsets);
 /* Owns `list`, offsets that the program has chosen; NULL: what is processed when it is sent. 0: it will be sent, and its result goes to
  * ps_consumer_commit_result. -1: not open. Otherwise errno. */
 int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list);

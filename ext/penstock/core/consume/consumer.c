@@ -86,7 +86,7 @@ static int consumer_begin(struct ps_client *client, char *errstr, size_t errstr_
     return 0;
 }
 
-/* ---- offsets, counts, errors ---- */
+/* ---- offsets and counts ---- */
 
 void ps_consumer_store(struct ps_consumer *consumer)
 {
@@ -130,23 +130,6 @@ void ps_consumer_count(struct ps_consumer *consumer, const struct ps_fetched *fe
     ps_increase(&counts->messages, fetched->count);
     ps_increase(&counts->bytes, bytes);
     ps_increase(&counts->batches, 1);
-}
-
-enum { RESTART_US = 1000 * 1000 };
-
-/* True: the error is news, and no repetition of an outage that is known. */
-static bool note_and_log_only(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text)
-{
-    ps_client_note_error(&consumer->client, err, text);
-    return ps_client_log_error(&consumer->client, 4, err, text);
-}
-
-/* librdkafka 2.14 reports each second that all brokers are down, as long as they are. Listeners get it once. */
-void ps_consumer_log_error(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text)
-{
-    bool first = note_and_log_only(consumer, err, text);
-    ps_increase(&consumer->counts.errors, 1);
-    if (first || err != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) ps_news_add(&consumer->news, PS_NEWS_ERROR, err, false, NULL, text);
 }
 
 /*
@@ -389,153 +372,6 @@ void ps_consumer_end_hold(struct ps_consumer *consumer)
     ps_bell_ring(&consumer->bell);
 }
 
-/* Errors that pass by themselves: any broker that restarts causes them, and librdkafka retries. */
-bool ps_error_passes(rd_kafka_resp_err_t err)
-{
-    switch (err) {
-    case RD_KAFKA_RESP_ERR__TRANSPORT:
-    case RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN:
-    case RD_KAFKA_RESP_ERR__RESOLVE:
-    case RD_KAFKA_RESP_ERR__SSL:
-    case RD_KAFKA_RESP_ERR__TIMED_OUT:
-    case RD_KAFKA_RESP_ERR__TIMED_OUT_QUEUE:
-    case RD_KAFKA_RESP_ERR__WAIT_COORD:
-    case RD_KAFKA_RESP_ERR__WAIT_CACHE:
-    case RD_KAFKA_RESP_ERR__IN_PROGRESS:
-    case RD_KAFKA_RESP_ERR__DESTROY:
-    case RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST:
-    case RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT:
-    case RD_KAFKA_RESP_ERR_NETWORK_EXCEPTION:
-    case RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE:
-    case RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION:
-    case RD_KAFKA_RESP_ERR_BROKER_NOT_AVAILABLE:
-    case RD_KAFKA_RESP_ERR_REPLICA_NOT_AVAILABLE:
-    case RD_KAFKA_RESP_ERR_KAFKA_STORAGE_ERROR:
-    case RD_KAFKA_RESP_ERR_FENCED_LEADER_EPOCH:
-    case RD_KAFKA_RESP_ERR_UNKNOWN_LEADER_EPOCH:
-    case RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS:
-    case RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE:
-    case RD_KAFKA_RESP_ERR_NOT_COORDINATOR:
-    case RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS:
-    case RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION:
-    case RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID:
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* librdkafka looks for a coordinator again and again. Its own errors, such as a connection that ended, pass. A consumer without a
- * group.id does not use a group, so errors of groups do not concern it. */
-static bool is_unimportant(const struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text)
-{
-    static const char query[] = "FindCoordinator ";
-    if (strncmp(text, query, sizeof(query) - 1) == 0 && (err < 0 || !consumer->settings.grouped)) return true;
-    return !consumer->settings.grouped && (err == RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED ||
-                                           err == RD_KAFKA_RESP_ERR_INVALID_GROUP_ID);
-}
-
-/* Errors that may be rejections by brokers. */
-static bool connection_error(rd_kafka_resp_err_t err)
-{
-    return err == RD_KAFKA_RESP_ERR__TRANSPORT || err == RD_KAFKA_RESP_ERR__RESOLVE || err == RD_KAFKA_RESP_ERR__SSL ||
-           err == RD_KAFKA_RESP_ERR__AUTHENTICATION || err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN;
-}
-
-static void fail(struct ps_consumer *consumer)
-{
-    char reason[256] = "";
-    rd_kafka_resp_err_t fatal = ps_client_fatal_error(&consumer->client, reason, sizeof(reason));
-    ps_client_note_error(&consumer->client, fatal, reason);
-    ps_client_log(&consumer->client, 2, rd_kafka_err2name(fatal), reason);
-    atomic_store(&consumer->fatal, fatal);
-}
-
-bool ps_consumer_absorb_error(struct ps_consumer *consumer, rd_kafka_resp_err_t err, bool fatal, const char *message)
-{
-    if (fatal || err == RD_KAFKA_RESP_ERR__FATAL) {
-        fail(consumer);
-        return false;
-    }
-    char text[1024];
-    ps_client_quote(&consumer->client, text, sizeof(text), message);
-    bool rejected = connection_error(err) && ps_rejection_error(&consumer->client.rejection, consumer->client.rk, err, text);
-    if (!rejected && !ps_error_passes(err) && !is_unimportant(consumer, err, text)) return false;
-    ps_consumer_log_error(consumer, err, text);
-    return true;
-}
-
-void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t err,
-                               const rd_kafka_topic_partition_list_t *offsets)
-{
-    char text[256];
-    if (err == RD_KAFKA_RESP_ERR__NO_OFFSET) return; /* there was nothing new to commit */
-    if (err) {
-        snprintf(text, sizeof(text), "offsets were not committed: %s", rd_kafka_err2str(err));
-        note_and_log_only(consumer, err, text);
-        ps_increase(&consumer->counts.failed_commits, 1);
-        ps_news_add(&consumer->news, PS_NEWS_COMMIT, err, false, offsets, NULL);
-        ps_bell_ring(&consumer->bell); /* a thread publishes it */
-        return;
-    }
-    if (offsets) ps_ledger_committed(&consumer->ledger, consumer->client.rk, offsets);
-    for (int i = 0; offsets && i < offsets->cnt; i++) {
-        const rd_kafka_topic_partition_t *place = &offsets->elems[i];
-        if (!place->err) continue;
-        snprintf(text, sizeof(text), "offset %lld of %s [%d] was not committed: %s", (long long)place->offset, place->topic,
-                 (int)place->partition, rd_kafka_err2str(place->err));
-        note_and_log_only(consumer, place->err, text);
-        err = place->err;
-    }
-    if (!err) ps_consumer_group_answers(consumer);
-    ps_increase(err ? &consumer->counts.failed_commits : &consumer->counts.commits, 1);
-    ps_news_add(&consumer->news, PS_NEWS_COMMIT, RD_KAFKA_RESP_ERR_NO_ERROR, false, offsets, NULL);
-    ps_bell_ring(&consumer->bell);
-}
-
-/* What brokers have answered to the requests with which a member joins. librdkafka's text begins with the request. Its own errors, such
- * as max.poll.interval.ms, are negative. */
-static bool is_group_error(const struct ps_consumer *consumer, const struct ps_problem *problem)
-{
-    static const char *const requests[] = { "FindCoordinator", "JoinGroup", "SyncGroup", "ConsumerGroupHeartbeat" };
-    if (!consumer->settings.grouped || problem->err <= 0 || atomic_load(&consumer->fatal)) return false;
-    for (size_t i = 0; i < sizeof(requests) / sizeof(*requests); i++)
-        if (strncmp(problem->text, requests[i], strlen(requests[i])) == 0) return true;
-    return false;
-}
-
-/*
- * A broker sends a record that is larger than all limits, and librdkafka closes the connection. It reports that as an error of the
- * connection, without the partition. It is known if there is only one, and so is the topic. Then it connects again and gets the same
- * answer.
- */
-static bool is_size_error(const struct ps_consumer *consumer, struct ps_problem *problem)
-{
-    long size, limit;
-    const char *place = strstr(problem->text, "Invalid response size ");
-    if (problem->err != RD_KAFKA_RESP_ERR__BAD_MSG || !place) return false;
-    if (sscanf(place, "Invalid response size %ld (0..%ld)", &size, &limit) != 2 || size <= limit) return false;
-    problem->err = RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE;
-    snprintf(problem->text, sizeof(problem->text), "an answer of %ld bytes exceeds receive.message.max.bytes (%ld)", size, limit);
-    const rd_kafka_topic_partition_list_t *assigned = consumer->assigned;
-    for (int i = 0; i < assigned->cnt; i++)
-        if (strcmp(assigned->elems[i].topic, assigned->elems[0].topic) != 0) return true;
-    if (assigned->cnt > 0) snprintf(problem->topic, sizeof(problem->topic), "%s", assigned->elems[0].topic);
-    if (assigned->cnt == 1) problem->partition = assigned->elems[0].partition;
-    return true;
-}
-
-/*
- * If the answer to librdkafka's question for committed offsets is an error that it does not expect, it reports it, and neither asks
- * again nor fetches these partitions before they are assigned anew (2.0.2 to 2.15). Only the text says so: the code is the broker's.
- */
-static void note_failed_start(struct ps_consumer *consumer, const char *text)
-{
-    static const char begin[] = "Failed to fetch committed offset";
-    if (text && strncmp(text, begin, sizeof(begin) - 1) == 0)
-        atomic_store(&consumer->restart_us, ps_now_us() + RESTART_US); /* M:failed_start_restarted */
-}
-
 static void end_restart(struct ps_consumer *consumer)
 {
     if (consumer->restart) ps_job_abandon(&consumer->restart->job);
@@ -551,49 +387,7 @@ void ps_consumer_restart_if_due(struct ps_consumer *consumer)
     atomic_store(&consumer->restart_us, 0);
     rd_kafka_topic_partition_list_t *list = ps_plain_copy(consumer->assigned);
     consumer->restart = ps_consumer_start(consumer, PS_CONSUMER_RESTART, list, -1, 0);
-    if (!consumer->restart) atomic_store(&consumer->restart_us, ps_now_us() + RESTART_US);
-}
-
-static void absorb_error_event(struct ps_consumer *consumer, rd_kafka_event_t *event)
-{
-    rd_kafka_resp_err_t err = rd_kafka_event_error(event);
-    const char *text = rd_kafka_event_error_string(event);
-    note_failed_start(consumer, text);
-    if (ps_consumer_absorb_error(consumer, err, rd_kafka_event_error_is_fatal(event), text)) return;
-    rd_kafka_topic_partition_t *place = rd_kafka_event_topic_partition(event);
-    struct ps_problem problem = ps_consumer_problem(consumer, err, text, place);
-    if (place) rd_kafka_topic_partition_destroy(place);
-    if (!is_size_error(consumer, &problem)) problem.group = is_group_error(consumer, &problem);
-    if (problem.group && !ps_lasting_note(&consumer->group_error, &problem)) return;
-    if (problem.err == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE && !ps_lasting_note(&consumer->size_error, &problem)) return;
-    ps_consumer_add_problem(consumer, &problem);
-}
-
-void ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event)
-{
-    switch (rd_kafka_event_type(event)) {
-    case RD_KAFKA_EVENT_ERROR: absorb_error_event(consumer, event); break;
-    case RD_KAFKA_EVENT_STATS: ps_news_statistics(&consumer->news, rd_kafka_event_stats(event)); break;
-    case RD_KAFKA_EVENT_OFFSET_COMMIT:
-        ps_consumer_commit_result(consumer, rd_kafka_event_error(event), rd_kafka_event_topic_partition_list(event));
-        break;
-    case RD_KAFKA_EVENT_FETCH: /* messages go to `data` */
-        ps_consumer_log_error(consumer, RD_KAFKA_RESP_ERR__BAD_MSG, "a message came where none is expected, and is lost");
-        break;
-    default: break; /* librdkafka has no other such events so far */
-    }
-    rd_kafka_event_destroy(event);
-}
-
-void ps_consumer_notice(struct ps_consumer *consumer)
-{
-    rd_kafka_event_t *event;
-    if (pthread_mutex_trylock(&consumer->taking)) return; /* the thread that takes events reads these too */
-    while ((event = rd_kafka_queue_poll(consumer->notices, 0))) ps_consumer_absorb(consumer, event);
-    /* A consumer that joins no group has no rebalances there, and need not poll. */
-    while (!atomic_load(&consumer->ever_subscribed) && (event = rd_kafka_queue_poll(consumer->control, 0)))
-        ps_consumer_absorb(consumer, event);
-    pthread_mutex_unlock(&consumer->taking);
+    if (!consumer->restart) atomic_store(&consumer->restart_us, ps_now_us() + PS_RESTART_US);
 }
 
 /* ---- membership ---- */

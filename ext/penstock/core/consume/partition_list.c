@@ -2,6 +2,8 @@
  * librdkafka's lists of partitions: copies, and what a place may have beside its offset. No Ruby; any thread.
  */
 #include "consume/consume.h"
+#include <stdlib.h>
+#include <string.h>
 
 void ps_copy_place(rd_kafka_topic_partition_list_t *list, const rd_kafka_topic_partition_t *from)
 {

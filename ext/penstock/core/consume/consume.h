@@ -460,6 +460,8 @@ void ps_queues_close(struct ps_consumer *consumer);
 void ps_consumer_add_assigned(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions);
 void ps_consumer_remove_assigned(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions); /* NULL: all */
 void ps_consumer_forward(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions); /* only these */
+/* librdkafka keeps a partition paused that is revoked and assigned again, and it would never be read. NULL: all partitions. */
+void ps_consumer_resume_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked);
 /* An event of `control` or `notices`. NULL: no callback has announced one. The caller handles it, or holds it. Never blocks, as all of
  * these. */
 rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer);
@@ -493,24 +495,8 @@ void ps_consumer_count(struct ps_consumer *consumer, const struct ps_fetched *fe
 void ps_consumer_store(struct ps_consumer *consumer);
 /* Of the taking thread: the same, but not more often than every ms while the program polls without pause. */
 void ps_consumer_store_sometimes(struct ps_consumer *consumer);
-/* Of the taking thread: sets `answering`. */
-void ps_consumer_begin_answer(struct ps_consumer *consumer, rd_kafka_event_t *event);
-/* The same: whether `answering` must wait: the program works on messages of the partitions, commits are on their way, or it is being
- * found out where partitions begin. */
-bool ps_consumer_holds_back(struct ps_consumer *consumer);
-/* After the listener: does what the group requires. Blocks while librdkafka's main thread answers, for about a ms. `chosen`: NULL, or
- * the offsets at which some of the assigned partitions begin. If it has to wait for commits, or for where partitions begin, it is
- * called again when ps_consumer_holds_back no longer does; not while closing. Of the taking thread. */
-void ps_consumer_answer_locked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen);
-/* The same, of the thread that has called the listener. Does nothing if the closing thread has answered. Entered. */
-void ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen);
-/* Of the taking thread: begins the restart that is due. */
-void ps_consumer_restart_if_due(struct ps_consumer *consumer);
-/* Instead of the answer: the next poll calls the listener. Entered. */
-void ps_consumer_answer_later(struct ps_consumer *consumer);
 /* Messages were marked: a revocation that is held back may be due. */
 void ps_consumer_marked(struct ps_consumer *consumer);
-void ps_consumer_end_hold(struct ps_consumer *consumer); /* of settings.holds_always */
 void ps_commit_cb(rd_kafka_t *rk, rd_kafka_resp_err_t err, rd_kafka_topic_partition_list_t *offsets, void *opaque);
 void ps_increase(_Atomic uint64_t *count, uint64_t number);
 /* Owns `list`, offsets that the program has chosen; NULL: what is processed when it is sent. 0: it will be sent, and its result goes to
@@ -561,9 +547,6 @@ enum { PS_COMMIT_ATTEMPTS = 20, PS_COMMIT_PAUSE_US = 100 * 1000 }; /* of a commi
 
 /* ---- consumer.c, continued --------------------------------------------------------------------------- */
 
-/* librdkafka keeps a partition paused that is revoked and assigned again, and it would never be read. NULL: all partitions. */
-void ps_consumer_resume_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked);
-
 enum { PS_MOST_MEMBER_ID = 512 };
 
 struct ps_membership {
@@ -611,8 +594,30 @@ struct ps_consumer_job {
 /* Starts a librdkafka call on its own thread. Owns `list`, even if it fails. NULL: not open, or no thread (errno). */
 struct ps_consumer_job *ps_consumer_start(struct ps_consumer *consumer, enum ps_consumer_call call,
                                           rd_kafka_topic_partition_list_t *list, int timeout_ms, uint64_t epoch);
+/* Of the taking thread: begins the restart that is due. */
+void ps_consumer_restart_if_due(struct ps_consumer *consumer);
+void ps_consumer_end_restart(struct ps_consumer *consumer); /* of the closing thread */
 /* Of a call that waits for the group's answer: none will come, as closing has left the group or its time is up. */
 bool ps_consumer_left(const struct ps_consumer *consumer);
+
+/* ---- rebalance.c: from the group's event to the answer ------------------------------------------------- */
+
+/* Of the taking thread: sets `answering`. */
+void ps_consumer_begin_answer(struct ps_consumer *consumer, rd_kafka_event_t *event);
+/* The same: whether `answering` must wait: the program works on messages of the partitions, commits are on their way, or it is being
+ * found out where partitions begin. */
+bool ps_consumer_holds_back(struct ps_consumer *consumer);
+/* After the listener: does what the group requires. Blocks while librdkafka's main thread answers, for about a ms. `chosen`: NULL, or
+ * the offsets at which some of the assigned partitions begin. If it has to wait for commits, or for where partitions begin, it is
+ * called again when ps_consumer_holds_back no longer does; not while closing. Of the taking thread. */
+void ps_consumer_answer_locked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen);
+/* The same, of the thread that has called the listener. Does nothing if the closing thread has answered. Entered. */
+void ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen);
+/* Instead of the answer: the next poll calls the listener. Entered. */
+void ps_consumer_answer_later(struct ps_consumer *consumer);
+void ps_consumer_end_hold(struct ps_consumer *consumer); /* of settings.holds_always */
+/* Of the taking thread, or the closing thread: does what the event says, and answers. The caller destroys the event. */
+void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event);
 
 /* ---- take.c: how a poll takes messages ------------------------------------------------------------------- */
 
@@ -654,6 +659,10 @@ int64_t ps_consumer_look_again_us(const struct ps_consumer *consumer);
 /* Whether all these messages can still be marked, and the group has not taken their partitions away. */
 bool ps_consumer_still_holds(struct ps_consumer *consumer, const struct ps_fetched *fetched);
 bool ps_consumer_must_answer(struct ps_consumer *consumer); /* perhaps a rebalance waits for its answer. Blocks as ps_take */
+
+/* ---- consumer_close.c --------------------------------------------------------------------------------- */
+
+void ps_consumer_close(struct ps_client *client); /* of the closing thread */
 
 /* ---- consumer_set.c: waits for any number of consumers ------------------------------------------------------ */
 

@@ -792,3 +792,23 @@ struct ps_consumer_job *ps_consumer_start(struct ps_consumer *consumer, enum ps_
     }
     return query;
 }
+
+/* ---- the job that assigns again ---- */
+
+void ps_consumer_end_restart(struct ps_consumer *consumer)
+{
+    if (consumer->restart) ps_job_abandon(&consumer->restart->job);
+    consumer->restart = NULL;
+}
+
+void ps_consumer_restart_if_due(struct ps_consumer *consumer)
+{
+    int64_t due_us = atomic_load(&consumer->restart_us);
+    if (due_us == 0 || ps_now_us() < due_us || consumer->answering) return;
+    if (consumer->restart && !atomic_load(&consumer->restart->done)) return;
+    ps_consumer_end_restart(consumer);
+    atomic_store(&consumer->restart_us, 0);
+    rd_kafka_topic_partition_list_t *list = ps_plain_copy(consumer->assigned);
+    consumer->restart = ps_consumer_start(consumer, PS_CONSUMER_RESTART, list, -1, 0);
+    if (!consumer->restart) atomic_store(&consumer->restart_us, ps_now_us() + PS_RESTART_US);
+}

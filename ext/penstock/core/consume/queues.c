@@ -121,6 +121,13 @@ void ps_consumer_forward(struct ps_consumer *consumer, const rd_kafka_topic_part
     ps_consumer_add_assigned(consumer, partitions);
 }
 
+void ps_consumer_resume_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked)
+{
+    rd_kafka_topic_partition_list_t *list = ps_ledger_paused(&consumer->ledger, revoked);
+    if (list->cnt > 0) rd_kafka_resume_partitions(consumer->client.rk, list);
+    rd_kafka_topic_partition_list_destroy(list);
+}
+
 /* ---- events of `control` and `notices` ---- */
 
 /* Control events come seldom, so a thread that takes messages looks for them only after their callback. */

@@ -17,7 +17,7 @@ class StaticChecks
     ["ruby/handover.c", "prepare", "-Wanalyzer-malloc-leak"] => "partition_key is in a chunk, which frees it",
     ["core/produce/delivery.c", "ps_deliveries_settle", "-Wanalyzer-malloc-leak"] => "reason, too",
     ["core/produce/delivery.c", "ps_batch_never_sent", "-Wanalyzer-malloc-leak"] => "reason, too",
-    ["core/consume/async_commits.c", "wait_behind_all", "-Wanalyzer-malloc-leak"] => "ps_list_merge destroys the list that it replaces",
+    ["core/consume/commits.c", "wait_behind_all", "-Wanalyzer-malloc-leak"] => "ps_list_merge destroys the list that it replaces",
     ["core/consume/fetched.c", "topic_number", "-Wanalyzer-malloc-leak"] => "is in the array, which frees it",
     ["core/consume/fetched.c", "ps_fetched_end", "-Wanalyzer-malloc-leak"] => "the same",
     ["core/client/events.c", "ps_events_statistics",

@@ -150,6 +150,7 @@ void ps_client_exit(struct ps_client *client);
 /* The same for a long call. The caller checks the state itself. */
 void ps_client_enter_long(struct ps_client *client);
 void ps_client_exit_long(struct ps_client *client);
+void ps_client_become_long(struct ps_client *client); /* a call that has entered is a long one from here on */
 void ps_client_await_calls(struct ps_client *client); /* closing thread */
 void ps_client_await_long_calls(struct ps_client *client);
 

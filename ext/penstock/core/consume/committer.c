@@ -1,6 +1,6 @@
 /*
  * The committer: the one native thread of the process that sends commits for which no caller waits, for all consumers, and
- * receives the answers. async_commits.c decides what to send; this file decides when the thread looks at which consumer.
+ * receives the answers. commits.c decides what to send; this file decides when the thread looks at which consumer.
  *
  * The thread never waits for one consumer. rd_kafka_commit_queue only hands the request to librdkafka's main thread, it takes
  * answers without waiting, and it sleeps on one word for all consumers. So a consumer whose brokers do not answer costs the
@@ -197,7 +197,7 @@ static void *committer_main(void *arg)
     }
 }
 
-/* ---- for async_commits.c ---- */
+/* ---- for commits.c ---- */
 
 int ps_committer_begin(struct ps_commit_work *work)
 {

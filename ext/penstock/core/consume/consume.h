@@ -202,7 +202,7 @@ void ps_committer_ring_cb(rd_kafka_t *rk, void *work);
 /* Any thread, and librdkafka's callbacks: what ps_consumer_joins reads has changed. */
 void ps_committer_joining_changed(const struct ps_commit_work *work);
 
-/* ---- async_commits.c: commits that no caller waits for ------------------------------------------------- */
+/* ---- commits.c: what is committed, and when; its functions come below --------------------------------- */
 
 struct ps_commit_turn { /* a commit for which a caller waits, or partitions that are given up */
     struct ps_commit_turn *next;
@@ -432,7 +432,7 @@ bool ps_error_passes(rd_kafka_resp_err_t err); /* by itself */
 bool ps_consumer_absorb_error(struct ps_consumer *consumer, rd_kafka_resp_err_t err, bool fatal, const char *text);
 /* librdkafka 2.14 reports each second that all brokers are down, as long as they are. Listeners get it once. */
 void ps_consumer_log_error(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text);
-/* The results of all commits that no caller waits for arrive here: librdkafka's own, and those of async_commits.c. The thread
+/* The results of all commits that no caller waits for arrive here: librdkafka's own, and those of commits.c. The thread
  * that receives a result calls it, with or without the GVL. `offsets` may be NULL. */
 void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t err,
                                const rd_kafka_topic_partition_list_t *offsets);
@@ -491,14 +491,17 @@ bool ps_consumer_rebalances(const struct ps_consumer *consumer); /* perhaps one 
 
 /* Of the taking thread: counts the messages of a call. */
 void ps_consumer_count(struct ps_consumer *consumer, const struct ps_fetched *fetched);
+void ps_increase(_Atomic uint64_t *count, uint64_t number);
+/* ---- commits.c: what is committed, and when -------------------------------------------------------------- */
+
 /* Gives librdkafka the processed offsets, if there are new ones. Entered. */
 void ps_consumer_store(struct ps_consumer *consumer);
 /* Of the taking thread: the same, but not more often than every ms while the program polls without pause. */
 void ps_consumer_store_sometimes(struct ps_consumer *consumer);
 /* Messages were marked: a revocation that is held back may be due. */
 void ps_consumer_marked(struct ps_consumer *consumer);
-void ps_commit_cb(rd_kafka_t *rk, rd_kafka_resp_err_t err, rd_kafka_topic_partition_list_t *offsets, void *opaque);
-void ps_increase(_Atomic uint64_t *count, uint64_t number);
+/* Of a call that waits for the group's answer: none will come, as closing has left the group or its time is up. */
+bool ps_consumer_left(const struct ps_consumer *consumer);
 /* Owns `list`, offsets that the program has chosen; NULL: what is processed when it is sent. 0: it will be sent, and its result goes to
  * ps_consumer_commit_result. -1: not open. Otherwise errno. */
 int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list);
@@ -536,6 +539,7 @@ bool ps_joining_log(struct ps_consumer *consumer, int level, const char *facilit
 /* Around what may make the member join again. */
 void ps_joining_lock(struct ps_consumer *consumer);
 void ps_joining_unlock(struct ps_consumer *consumer);
+void ps_commit_cb(rd_kafka_t *rk, rd_kafka_resp_err_t err, rd_kafka_topic_partition_list_t *offsets, void *opaque);
 /* rd_kafka_commit_queue. False: the member joins its group again, and nothing was sent. Blocks for two turns of the main thread. */
 bool ps_joining_commit(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list, rd_kafka_queue_t *answers,
                        rd_kafka_resp_err_t *err);
@@ -591,14 +595,36 @@ struct ps_consumer_job {
     char text[256];                        /* details of `err`; may be empty */
 };
 
+/* ---- ask.c: questions to brokers. Of a job's thread --------------------------------------------------- */
+
+bool ps_ask_goes_on(const struct ps_consumer_job *query); /* closing has not begun, and the caller has not given up */
+/* The same question may be answered later. */
+bool ps_ask_passes(rd_kafka_resp_err_t err, const rd_kafka_topic_partition_list_t *list);
+bool ps_ask_again(const struct ps_consumer_job *query, int64_t deadline_us); /* waits a moment. False: the time is up, or see goes_on */
+bool ps_ask_has_answers(rd_kafka_t *rk); /* a broker has answered this client something */
+/* The list has times, or RD_KAFKA_OFFSET_BEGINNING or _END, and gets the offsets, unless no broker answers. */
+rd_kafka_resp_err_t ps_ask_offsets(struct ps_consumer_job *query, rd_kafka_topic_partition_list_t **list, int timeout_ms);
+rd_kafka_resp_err_t ps_ask(struct ps_consumer_job *query); /* what `query->call` says; becomes a long call */
+
+/* ---- starts.c: where partitions begin. Of a job's thread ----------------------------------------------- */
+
+/* In the job's list. False: it had to ask, and the caller has given up meanwhile, or closing has begun. */
+bool ps_starts_find(struct ps_consumer_job *query);
+
+/* ---- commit_job.c: commits for which a caller waits. Of the job's thread -------------------------------- */
+
+rd_kafka_resp_err_t ps_commit_job_run(struct ps_consumer_job *query);
+/* Of a job's thread that has joined the line of commits. False: see ps_ask_goes_on, or the time is up. */
+bool ps_job_await_turn(struct ps_consumer_job *query, struct ps_commit_turn *turn, int64_t until_us);
+
+/* ---- consumer_jobs.c, continued ------------------------------------------------------------------------ */
+
 /* Starts a librdkafka call on its own thread. Owns `list`, even if it fails. NULL: not open, or no thread (errno). */
 struct ps_consumer_job *ps_consumer_start(struct ps_consumer *consumer, enum ps_consumer_call call,
                                           rd_kafka_topic_partition_list_t *list, int timeout_ms, uint64_t epoch);
 /* Of the taking thread: begins the restart that is due. */
 void ps_consumer_restart_if_due(struct ps_consumer *consumer);
 void ps_consumer_end_restart(struct ps_consumer *consumer); /* of the closing thread */
-/* Of a call that waits for the group's answer: none will come, as closing has left the group or its time is up. */
-bool ps_consumer_left(const struct ps_consumer *consumer);
 
 /* ---- rebalance.c: from the group's event to the answer ------------------------------------------------- */
 

@@ -16,15 +16,6 @@ static const struct ps_client_kind consumer_kind;
 
 /* ---- life ---- */
 
-/*
- * Without such a callback librdkafka reports no result of its own and asynchronous commits, even to programs that read events
- * (2.0.2). Events that are read call no callback. A commit with a callback of its own is reported to its own queue only.
- */
-void ps_commit_cb(rd_kafka_t *rk, rd_kafka_resp_err_t err, rd_kafka_topic_partition_list_t *offsets, void *opaque)
-{
-    (void)rk, (void)err, (void)offsets, (void)opaque;
-}
-
 struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name, const struct ps_consumer_settings *settings)
 {
     struct ps_consumer *consumer = calloc(1, sizeof(*consumer));
@@ -87,23 +78,6 @@ static int consumer_begin(struct ps_client *client, char *errstr, size_t errstr_
 
 /* ---- offsets and counts ---- */
 
-void ps_consumer_store(struct ps_consumer *consumer)
-{
-    if (!consumer->settings.grouped || !ps_ledger_store(&consumer->ledger, consumer->client.rk)) return;
-    atomic_store(&consumer->settled, false);
-    ps_async_commits_stored(consumer);
-}
-
-enum { STORE_EVERY_US = 1000 };
-
-void ps_consumer_store_sometimes(struct ps_consumer *consumer)
-{
-    int64_t now_us = ps_now_us();
-    if (now_us - consumer->stored_us < STORE_EVERY_US) return;
-    consumer->stored_us = now_us;
-    ps_consumer_store(consumer);
-}
-
 void ps_consumer_set_statistics(struct ps_consumer *consumer, const char *interval_ms)
 {
     struct ps_client *client = &consumer->client;
@@ -129,11 +103,6 @@ void ps_consumer_count(struct ps_consumer *consumer, const struct ps_fetched *fe
     ps_increase(&counts->messages, fetched->count);
     ps_increase(&counts->bytes, bytes);
     ps_increase(&counts->batches, 1);
-}
-
-void ps_consumer_marked(struct ps_consumer *consumer)
-{
-    if (atomic_load(&consumer->hold_until_us)) ps_bell_ring(&consumer->bell);
 }
 
 /* ---- membership ---- */

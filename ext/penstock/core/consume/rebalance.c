@@ -168,7 +168,7 @@ bool ps_consumer_holds_back(struct ps_consumer *consumer)
     return true;
 }
 
-/* A revocation takes its turn among the commits (async_commits.c). False: nothing is on its way. */
+/* A revocation takes its turn among the commits (commits.c). False: nothing is on its way. */
 static bool join_line(struct ps_consumer *consumer)
 {
     consumer->turn = (struct ps_commit_turn){ .yields = true };

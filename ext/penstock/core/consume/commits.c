@@ -35,6 +35,12 @@ void ps_async_commits_destroy(struct ps_async_commits *commits)
     pthread_mutex_destroy(&commits->lock);
 }
 
+bool ps_consumer_left(const struct ps_consumer *consumer)
+{
+    int64_t close_by_us = atomic_load(&consumer->client.close_by_us);
+    return rd_kafka_consumer_closed(consumer->client.rk) || (close_by_us != 0 && ps_now_us() >= close_by_us);
+}
+
 /* With the lock. Sends what waits; what is on its way is remembered, in case a broker wants it again. */
 static void send_waiting(struct ps_consumer *consumer)
 {
@@ -140,8 +146,7 @@ void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic
 
 /* ---- turns ---- */
 
-/* The taking thread may wait for its turn, to give up partitions. */
-static void ring_turn(struct ps_consumer *consumer)
+void ps_consumer_marked(struct ps_consumer *consumer)
 {
     if (atomic_load(&consumer->hold_until_us)) ps_bell_ring(&consumer->bell);
 }
@@ -207,7 +212,7 @@ void ps_commit_turn_leave(struct ps_consumer *consumer, struct ps_commit_turn *t
     *before = ps_list_merge(turn->after, *before);
     ring_committer(commits);
     pthread_mutex_unlock(&commits->lock);
-    ring_turn(consumer);
+    ps_consumer_marked(consumer);
 }
 
 /* ---- the committer's part ---- */
@@ -267,7 +272,7 @@ static void answered(struct ps_consumer *consumer, rd_kafka_event_t *answer, boo
     }
     if (commits->on_their_way == 0) commits->stored_sent = false;
     pthread_mutex_unlock(&commits->lock);
-    ring_turn(consumer);
+    ps_consumer_marked(consumer);
     if (!again) ps_consumer_commit_result(consumer, rd_kafka_event_error(answer), rd_kafka_event_topic_partition_list(answer));
 }
 
@@ -391,14 +396,6 @@ static bool lets_close(struct ps_consumer *consumer)
     return lets;
 }
 
-/* Closing leaves the group when no short call is in progress. So from here on nothing is sent. */
-static void become_long_call(struct ps_consumer *consumer)
-{
-    consumer->async_commits.long_call = true;
-    ps_client_enter_long(&consumer->client);
-    ps_client_exit(&consumer->client);
-}
-
 /* The group was left before the answer came. False: none is missing. */
 static bool give_up(struct ps_consumer *consumer)
 {
@@ -447,7 +444,11 @@ enum ps_commits_state ps_async_commits_serve(struct ps_consumer *consumer, int64
             else ps_client_exit(&consumer->client);
             return PS_COMMITS_ENDED;
         }
-        if (!long_call && atomic_load(&consumer->client.state) != PS_OPEN && lets_close(consumer)) become_long_call(consumer);
+        if (!long_call && atomic_load(&consumer->client.state) != PS_OPEN && lets_close(consumer)) {
+            /* Closing leaves the group when no short call is in progress. So from here on nothing is sent. */
+            commits->long_call = true;
+            ps_client_become_long(&consumer->client);
+        }
     } while (take_answer(consumer));
     *due_us = next_us(consumer);
     return PS_COMMITS_WAIT;
@@ -518,4 +519,33 @@ void ps_async_commits_stored(struct ps_consumer *consumer)
         ring_committer(commits);
     }
     pthread_mutex_unlock(&commits->lock);
+}
+
+/* ---- what is processed ---- */
+
+void ps_consumer_store(struct ps_consumer *consumer)
+{
+    if (!consumer->settings.grouped || !ps_ledger_store(&consumer->ledger, consumer->client.rk)) return;
+    atomic_store(&consumer->settled, false);
+    ps_async_commits_stored(consumer);
+}
+
+enum { STORE_EVERY_US = 1000 };
+
+void ps_consumer_store_sometimes(struct ps_consumer *consumer)
+{
+    int64_t now_us = ps_now_us();
+    if (now_us - consumer->stored_us < STORE_EVERY_US) return;
+    consumer->stored_us = now_us;
+    ps_consumer_store(consumer);
+}
+
+/* What was marked and then given up, librdkafka has committed, unless the program commits by itself, or the group has removed the
+ * member. */
+bool ps_consumer_keeps(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *places, uint64_t epoch)
+{
+    if (consumer->settings.commit_every_us && !ps_ledger_lost_since(&consumer->ledger, epoch)) return true;
+    for (int i = 0; places && i < places->cnt; i++)
+        if (!ps_ledger_owns(&consumer->ledger, places->elems[i].topic, places->elems[i].partition, epoch)) return false;
+    return true;
 }

@@ -22,12 +22,6 @@
 
 enum { STALE_MEMBER_EPOCH = 113 };
 
-void ps_async_commits_init(struct ps_consumer *consumer)
-{
-    consumer->async_commits.work.consumer = consumer;
-    pthread_mutex_init(&consumer->async_commits.lock, NULL);
-}
-
 void ps_async_commits_destroy(struct ps_async_commits *commits)
 {
     if (commits->waiting) rd_kafka_topic_partition_list_destroy(commits->waiting);
@@ -433,7 +427,7 @@ static bool has_work(struct ps_async_commits *commits)
 }
 
 /* Once it has ended, the next work may begin at once: only locals are used afterwards. */
-enum ps_commits_state ps_async_commits_serve(struct ps_consumer *consumer, int64_t *due_us)
+static enum ps_commits_state serve(struct ps_consumer *consumer, int64_t *due_us)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     bool long_call;
@@ -452,6 +446,13 @@ enum ps_commits_state ps_async_commits_serve(struct ps_consumer *consumer, int64
     } while (take_answer(consumer));
     *due_us = next_us(consumer);
     return PS_COMMITS_WAIT;
+}
+
+void ps_async_commits_init(struct ps_consumer *consumer)
+{
+    consumer->async_commits.work.consumer = consumer;
+    consumer->async_commits.work.serve = serve;
+    pthread_mutex_init(&consumer->async_commits.lock, NULL);
 }
 
 /* ---- the callers' part ---- */

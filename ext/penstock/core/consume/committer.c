@@ -124,7 +124,7 @@ static void look_at(struct committer *committer, struct ps_commit_work *work)
     int64_t due_us = PS_FOREVER;
     unlist(committer, work);
     ps_random_begin();
-    switch (ps_async_commits_serve(work->consumer, &due_us)) {
+    switch (work->serve(work->consumer, &due_us)) {
     case PS_COMMITS_WAIT:
         if (due_us != PS_FOREVER || atomic_load(&work->held)) list(committer, work, due_us);
         break;

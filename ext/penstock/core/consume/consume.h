@@ -182,8 +182,16 @@ rd_kafka_topic_partition_list_t *ps_ledger_processed(struct ps_ledger *ledger); 
 
 struct ps_consumer;
 
+enum ps_commits_state {
+    PS_COMMITS_WAIT,  /* for a ring, or for `due_us`; PS_FOREVER: only for a ring */
+    PS_COMMITS_ENDED, /* nothing is left */
+    PS_COMMITS_NONE,  /* there was nothing */
+};
+
 struct ps_commit_work { /* one consumer's, in its ps_async_commits */
     struct ps_consumer *consumer;
+    /* On the committer's thread: sends and receives what it can without waiting. */
+    enum ps_commits_state (*serve)(struct ps_consumer *consumer, int64_t *due_us);
     struct ps_commit_work *rung_next;
     _Atomic bool rung; /* it is in the stack */
     _Atomic bool held; /* something is not sent while the member joins its group again */
@@ -193,7 +201,7 @@ struct ps_commit_work { /* one consumer's, in its ps_async_commits */
     bool listed;
 };
 
-/* With async_commits.lock. The committer works for the consumer until ps_async_commits_serve returns PS_COMMITS_ENDED. 0 or
+/* With async_commits.lock. The committer works for the consumer until `serve` returns PS_COMMITS_ENDED. 0 or
  * errno. */
 int ps_committer_begin(struct ps_commit_work *work);
 /* The committer looks at the consumer at once. With async_commits.lock, and only while it works for it. */
@@ -519,15 +527,6 @@ void ps_async_commits_stored(struct ps_consumer *consumer);
 void ps_async_commits_closing(struct ps_consumer *consumer); /* the committer finds out at once that closing has begun */
 /* Before partitions are given up: sends what waits, and sends nothing for them afterwards. Entered, or of the closing thread. */
 void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked);
-
-enum ps_commits_state {
-    PS_COMMITS_WAIT,  /* for a ring, or for `due_us`; PS_FOREVER: only for a ring */
-    PS_COMMITS_ENDED, /* nothing is left */
-    PS_COMMITS_NONE,  /* there was nothing */
-};
-
-/* Of the committer's thread: sends and receives what it can without waiting. */
-enum ps_commits_state ps_async_commits_serve(struct ps_consumer *consumer, int64_t *due_us);
 
 /* ---- joining.c: what the member and its coordinator do -------------------------------------------------- */
 

@@ -4,13 +4,6 @@
 
 #include "client/client.h"
 
-/* ---- blocks.c: memory that is used again -------------------------------------------------------------- */
-
-void *ps_block_new(size_t *size);            /* of at least this size; `size` becomes the real one. NULL: no memory */
-void ps_block_free(void *block, size_t size); /* the real one */
-/* Gives back what is kept, if nothing needed it for half a second. Returns when to call it again; PS_FOREVER: nothing is kept. */
-int64_t ps_blocks_trim(void);
-
 /* ---- partition_list.c: librdkafka's lists of partitions ------------------------------------------------- */
 
 /* librdkafka's own lists hold references to its partitions, and it cannot be destroyed before they are released. A copy has only

@@ -1772,7 +1772,7 @@ static bool take_space(void)
     return false;
 }
 
-static bool has_turn(const struct ps_place *place)
+static bool has_turn(const struct ps_space_place *place)
 {
     return ps_completion_done(&place->turn);
 }
@@ -1781,7 +1781,7 @@ static bool has_turn(const struct ps_place *place)
 static void turns_in_order(void)
 {
     struct ps_space *space = &queue.producer->space;
-    struct ps_place *places[6];
+    struct ps_space_place *places[6];
     ps_place_leave(ps_place_join(queue.producer, 1), false);
     for (int i = 0; i < 6; i++) {
         if (ps_space_line(space) != (i > 0)) die("a line that is empty with waiting calls, or not empty without");
@@ -1811,12 +1811,12 @@ static void turns_in_order(void)
     ps_place_leave(places[4], false); /* like a call that ran out of time */
     if (!has_turn(places[5])) die("the turn of a timed-out call is lost");
     if (ps_space_stuck(space, ps_now_us() + 2000000)) die("stuck without a waiting call");
-    struct ps_place *behind = ps_place_join(queue.producer, 1);
+    struct ps_space_place *behind = ps_place_join(queue.producer, 1);
     if (ps_space_stuck(space, ps_now_us())) die("an unused turn that counts as stuck at once");
     if (!ps_space_stuck(space, ps_now_us() + 2000000)) die("an unused turn that never counts as stuck");
     ps_space_unstick(space);
     if (!has_turn(behind)) die("no other turn while one turn is unused");
-    struct ps_place *last = ps_place_join(queue.producer, 1);
+    struct ps_space_place *last = ps_place_join(queue.producer, 1);
     ps_place_leave(behind, true);
     if (!has_turn(last)) die("turns stop while one turn is unused");
     ps_place_leave(places[5], true);
@@ -1829,7 +1829,7 @@ static void *queue_for_space(void *unused)
     (void)unused;
     struct ps_space *space = &queue.producer->space;
     while (!time_is_up()) {
-        struct ps_place *place = ps_place_join(queue.producer, 1 + (uint32_t)random_below(3));
+        struct ps_space_place *place = ps_place_join(queue.producer, 1 + (uint32_t)random_below(3));
         int64_t deadline_us = ps_now_us() + (random_below(8) ? PATIENCE_US : random_below(300));
         bool done = false, patient = true;
         while (!done && patient) {

@@ -142,7 +142,7 @@ void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic
 
 void ps_consumer_marked(struct ps_consumer *consumer)
 {
-    if (atomic_load(&consumer->hold_until_us)) ps_bell_ring(&consumer->bell);
+    if (atomic_load(&consumer->rebalance.hold_until_us)) ps_bell_ring(&consumer->bell);
 }
 
 /* With the lock. Owns the list. */

@@ -354,6 +354,40 @@ struct ps_consumer_counts {
     _Atomic uint32_t assigned; /* partitions now */
 };
 
+/* ---- rebalance.c: from the group's event to the answer; its functions come below --------------------- */
+
+/*
+ *     NONE       no rebalance is to be answered, and threads may take messages
+ *       |        a thread takes the group's event
+ *    ARRIVED     a revocation waits while the program works on messages of its partitions, for up to settings.hold_us
+ *       |  ^     without a listener (settings.listens): at once PREPARED
+ *       |  |     a thread begins to call the listener; back: the call was ended, and the next poll calls the listener again
+ *    LISTENS
+ *       |        the listener has returned
+ *    PREPARED    a revocation waits for its turn among the commits, an assignment for the job that asks where partitions begin
+ *       |        a thread does what the event says, and answers the group
+ *     NONE
+ *
+ * The closing thread answers in any of these states.
+ */
+enum ps_rebalance_state { PS_REBALANCE_NONE, PS_REBALANCE_ARRIVED, PS_REBALANCE_LISTENS, PS_REBALANCE_PREPARED };
+
+struct ps_consumer_job;
+
+struct ps_rebalance { /* guarded by `taking` */
+    enum ps_rebalance_state state;
+    rd_kafka_event_t *event;       /* owned; NULL: PS_REBALANCE_NONE */
+    bool lost;                     /* the group had taken its partitions away before */
+    bool held_back;                /* listeners know that it waits for work */
+    _Atomic int64_t hold_until_us; /* when it stops waiting for work, or for its turn; 0: it waits for neither */
+    _Atomic bool hold_ended;       /* the program has no more work of its partitions */
+    struct ps_consumer_job *starts; /* asks where its partitions begin; NULL: no job does */
+    rd_kafka_topic_partition_list_t *chosen; /* where the program lets some of them begin; NULL: it has chosen nothing */
+    struct ps_commit_turn turn;    /* of a revocation */
+    bool has_turn;                 /* `turn` is in the line */
+    bool cooperative;              /* the group's protocol at the latest assignment */
+};
+
 struct ps_consumer {
     struct ps_client client;
     struct ps_news news;
@@ -387,22 +421,10 @@ struct ps_consumer {
     int aside_count;
     bool aside_due;            /* perhaps one of them is of a partition that is not paused any more */
     bool takes_batches;        /* librdkafka can hand out many messages at once */
-    /* A rebalance that is not answered yet: it is held back, or the listener runs. No thread takes messages until one has answered
-     * it. Guarded by `taking`, as what follows. */
-    rd_kafka_event_t *answering;
-    bool lost;                 /* its partitions were already taken away */
-    bool listening;            /* a thread calls the listener for it, and answers it then */
-    bool held_back;            /* it has waited for work */
+    struct ps_rebalance rebalance;
     _Atomic bool member;       /* the group has assigned partitions, perhaps none, and not removed the consumer since */
-    _Atomic int64_t hold_until_us; /* a revocation is held back until then, at most, for work, or for its turn; 0: none is */
-    _Atomic bool hold_ended;   /* the program has no more work of its partitions */
-    bool prepared;             /* the listener was called for it, if there is one, and what its answer needs was asked for */
-    struct ps_consumer_job *starts; /* finds out where its partitions begin; NULL: nothing does */
-    struct ps_commit_turn turn; /* for a revocation */
-    bool has_turn;             /* it is in the line */
     _Atomic int64_t restart_us; /* when `restart` begins; 0: nothing has failed */
     struct ps_consumer_job *restart; /* assigns anew what librdkafka could not begin; NULL: nothing does, as far as is known */
-    rd_kafka_topic_partition_list_t *chosen; /* where the program lets them begin; NULL: it has chosen nothing */
     bool rejoins;              /* its settings let it join again with partitions; set before it opens */
     pthread_mutex_t joining;   /* see joining.c */
     _Atomic bool joins;        /* it is joining its group, as far as librdkafka's main thread has come */
@@ -413,7 +435,6 @@ struct ps_consumer {
     bool assigned_once;        /* of the taking thread, then the closing thread: an assignment was answered */
     int64_t reset;             /* auto.offset.reset: RD_KAFKA_OFFSET_BEGINNING or _END; RD_KAFKA_OFFSET_INVALID: an error */
     int64_t stored_us;         /* of the taking thread: when it last gave offsets to librdkafka */
-    bool cooperative;          /* of the taking thread, then the closing thread: the group's protocol at the latest assignment */
     _Atomic bool leaving;      /* librdkafka has begun to leave the group */
     _Atomic bool left_group;   /* the coordinator has answered that */
     _Atomic bool settled;      /* closing has committed all that is processed, and librdkafka commits it once more */
@@ -620,16 +641,16 @@ void ps_consumer_end_restart(struct ps_consumer *consumer); /* of the closing th
 
 /* ---- rebalance.c: from the group's event to the answer ------------------------------------------------- */
 
-/* Of the taking thread: sets `answering`. */
+/* Of the taking thread. Owns the event. */
 void ps_consumer_begin_answer(struct ps_consumer *consumer, rd_kafka_event_t *event);
-/* The same: whether `answering` must wait: the program works on messages of the partitions, commits are on their way, or it is being
- * found out where partitions begin. */
+/* On the taking thread. Whether the pending rebalance must wait: for unmarked messages of its partitions, a commit in flight, or the
+ * job that looks up start offsets. */
 bool ps_consumer_holds_back(struct ps_consumer *consumer);
-/* After the listener: does what the group requires. Blocks while librdkafka's main thread answers, for about a ms. `chosen`: NULL, or
- * the offsets at which some of the assigned partitions begin. If it has to wait for commits, or for where partitions begin, it is
- * called again when ps_consumer_holds_back no longer does; not while closing. Of the taking thread. */
+/* On the taking thread, after the listener: does what the group requires. Blocks while librdkafka's main thread answers, for about a
+ * ms. `chosen`: NULL, or the offsets at which some of the assigned partitions begin. If the rebalance must wait now, a later call
+ * answers, when ps_consumer_holds_back is false. It waits for nothing while closing. */
 void ps_consumer_answer_locked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen);
-/* The same, of the thread that has called the listener. Does nothing if the closing thread has answered. Entered. */
+/* The same, on the thread that has called the listener. Does nothing if the closing thread has answered. Entered. */
 void ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen);
 /* Instead of the answer: the next poll calls the listener. Entered. */
 void ps_consumer_answer_later(struct ps_consumer *consumer);

@@ -137,7 +137,7 @@ void ps_consumer_membership(struct ps_membership *membership)
     pthread_mutex_lock(&consumer->taking);
     bool member = consumer->member && !rd_kafka_assignment_lost(rk); /* perhaps no thread has met the event yet */
     membership->failed = !member && ps_lasting_read(&consumer->group_error, &membership->problem);
-    membership->state = consumer->answering ? "rebalancing" : member ? "stable" : "joining";
+    membership->state = consumer->rebalance.state != PS_REBALANCE_NONE ? "rebalancing" : member ? "stable" : "joining";
     pthread_mutex_unlock(&consumer->taking);
     rd_kafka_consumer_group_metadata_t *metadata = rd_kafka_consumer_group_metadata(rk);
     if (metadata) {

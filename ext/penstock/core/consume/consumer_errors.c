@@ -102,7 +102,7 @@ void ps_consumer_group_answers(struct ps_consumer *consumer)
 struct ps_problem *ps_consumer_take_due_problem(struct ps_consumer *consumer)
 {
     struct ps_problem *due = NULL;
-    if (!consumer->answering) note_failed_syncs(consumer);
+    if (consumer->rebalance.state == PS_REBALANCE_NONE) note_failed_syncs(consumer);
     if (consumer->problems) return ps_consumer_take_problem(consumer);
     if (ps_consumer_wants_to_join(consumer)) due = ps_lasting_take_due(&consumer->group_error);
     return due ? due : ps_lasting_take_due(&consumer->size_error);

@@ -160,7 +160,7 @@ static rd_kafka_topic_partition_list_t *all_with(struct ps_consumer *consumer, c
 static rd_kafka_resp_err_t assign_again(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list)
 {
     rd_kafka_t *rk = consumer->client.rk;
-    if (consumer->cooperative) {
+    if (consumer->rebalance.cooperative) {
         ps_consumer_add_assigned(consumer, list);
         rd_kafka_error_t *error = rd_kafka_incremental_unassign(rk, list);
         if (!error) error = rd_kafka_incremental_assign(rk, list);
@@ -207,7 +207,7 @@ static void consumer_restart(struct ps_consumer_job *query)
 /* The group has assigned it, and the answer to that is on its way. */
 static bool is_being_assigned(const struct ps_consumer *consumer, const rd_kafka_topic_partition_t *place)
 {
-    rd_kafka_event_t *event = consumer->answering;
+    rd_kafka_event_t *event = consumer->rebalance.event;
     if (!event || rd_kafka_event_error(event) != RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) return false;
     return rd_kafka_topic_partition_list_find(rd_kafka_event_topic_partition_list(event), place->topic, place->partition) != NULL;
 }
@@ -371,7 +371,7 @@ void ps_consumer_end_restart(struct ps_consumer *consumer)
 void ps_consumer_restart_if_due(struct ps_consumer *consumer)
 {
     int64_t due_us = atomic_load(&consumer->restart_us);
-    if (due_us == 0 || ps_now_us() < due_us || consumer->answering) return;
+    if (due_us == 0 || ps_now_us() < due_us || consumer->rebalance.event) return;
     if (consumer->restart && !atomic_load(&consumer->restart->done)) return;
     ps_consumer_end_restart(consumer);
     atomic_store(&consumer->restart_us, 0);

@@ -191,7 +191,7 @@ static bool note_problem(struct ps_consumer_set *set, struct ps_set_consumer *on
 /* A revocation is held back: a poll after that time answers it. */
 static void note_hold(struct ps_consumer_set *set, struct ps_set_consumer *one, int64_t now_us)
 {
-    due_by(set, one, atomic_load(&one->consumer->hold_until_us), now_us);
+    due_by(set, one, atomic_load(&one->consumer->rebalance.hold_until_us), now_us);
 }
 
 /* A consumer that is not open yet rings when it opens, and one that closes when it begins. */

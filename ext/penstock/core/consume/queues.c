@@ -291,7 +291,7 @@ void ps_consumer_drop_taken(struct ps_consumer *consumer)
 
 bool ps_consumer_rebalances(const struct ps_consumer *consumer)
 {
-    return consumer->answering || consumer->held || rd_kafka_queue_length(consumer->control) > 0;
+    return consumer->rebalance.state != PS_REBALANCE_NONE || consumer->held || rd_kafka_queue_length(consumer->control) > 0;
 }
 
 /* librdkafka passes the markers of transactions on to no program, but counts them. Where it has come to only counts if the program

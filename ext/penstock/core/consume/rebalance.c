@@ -1,6 +1,7 @@
 /*
- * A consumer's rebalances: what a revocation waits for, where assigned partitions begin, and the answers to the group. The taking
- * thread takes the events; it, the thread that has called the listener, or the closing thread answers them. No Ruby.
+ * A consumer's rebalances. struct ps_rebalance in consume.h has the states between the group's event and the answer. The taking thread
+ * takes the event. It answers, or the thread that has called the listener does, or the closing thread. No thread takes messages
+ * before. No Ruby.
  */
 #include "consume/consume.h"
 #include <string.h>
@@ -14,33 +15,36 @@ static bool cooperative(struct ps_consumer *consumer, bool assigned)
 {
     if (assigned && !atomic_load(&consumer->leaving)) { /* M:leaving_skips_protocol */
         const char *protocol = rd_kafka_rebalance_protocol(consumer->client.rk);
-        consumer->cooperative = protocol && strcmp(protocol, "COOPERATIVE") == 0;
+        consumer->rebalance.cooperative = protocol && strcmp(protocol, "COOPERATIVE") == 0;
     }
-    return consumer->cooperative;
+    return consumer->rebalance.cooperative;
 }
 
 /* ---- where assigned partitions begin ---- */
 
+/* Starts the job that asks brokers. False: there is nothing to ask, or no thread. */
 static bool ask_for_starts(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
 {
+    struct ps_rebalance *rebalance = &consumer->rebalance;
     if (partitions->cnt == 0) return false;
     rd_kafka_topic_partition_list_t *list = ps_plain_copy(partitions);
-    for (int i = 0; consumer->chosen && i < consumer->chosen->cnt; i++) {
-        const rd_kafka_topic_partition_t *from = &consumer->chosen->elems[i];
+    for (int i = 0; rebalance->chosen && i < rebalance->chosen->cnt; i++) {
+        const rd_kafka_topic_partition_t *from = &rebalance->chosen->elems[i];
         rd_kafka_topic_partition_t *to = rd_kafka_topic_partition_list_find(list, from->topic, from->partition);
         if (to) to->offset = from->offset;
     }
-    consumer->starts = ps_consumer_start(consumer, PS_CONSUMER_STARTS, list, -1, 0);
-    return consumer->starts != NULL;
+    rebalance->starts = ps_consumer_start(consumer, PS_CONSUMER_STARTS, list, -1, 0);
+    return rebalance->starts != NULL;
 }
 
 static void set_starts(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *partitions)
 {
-    const struct ps_consumer_job *job = consumer->starts;
+    const struct ps_rebalance *rebalance = &consumer->rebalance;
+    const struct ps_consumer_job *job = rebalance->starts;
     bool done = job && atomic_load(&job->done);
     for (int i = 0; i < partitions->cnt; i++) {
         rd_kafka_topic_partition_t *to = &partitions->elems[i], *chosen = NULL, *from;
-        if (consumer->chosen) chosen = rd_kafka_topic_partition_list_find(consumer->chosen, to->topic, to->partition);
+        if (rebalance->chosen) chosen = rd_kafka_topic_partition_list_find(rebalance->chosen, to->topic, to->partition);
         from = done ? rd_kafka_topic_partition_list_find(job->list, to->topic, to->partition) : chosen;
         if (!from) continue;
         to->offset = from->offset;
@@ -53,12 +57,13 @@ static void set_starts(struct ps_consumer *consumer, rd_kafka_topic_partition_li
 static rd_kafka_topic_partition_list_t *starts_of(const struct ps_consumer *consumer,
                                                   const rd_kafka_topic_partition_list_t *partitions)
 {
-    const struct ps_consumer_job *job = consumer->starts;
+    const struct ps_rebalance *rebalance = &consumer->rebalance;
+    const struct ps_consumer_job *job = rebalance->starts;
     rd_kafka_topic_partition_list_t *list = ps_plain_copy(partitions);
     rd_kafka_topic_partition_list_t *committed = job && atomic_load(&job->done) ? job->committed : NULL;
     for (int i = 0; i < list->cnt; i++) {
         rd_kafka_topic_partition_t *place = &list->elems[i], *found = NULL;
-        bool chosen = consumer->chosen && rd_kafka_topic_partition_list_find(consumer->chosen, place->topic, place->partition);
+        bool chosen = rebalance->chosen && rd_kafka_topic_partition_list_find(rebalance->chosen, place->topic, place->partition);
         if (committed) found = rd_kafka_topic_partition_list_find(committed, place->topic, place->partition);
         if (found && found->err) found = NULL;
         if (found && found->offset >= 0 && place->offset < 0) place->offset = found->offset;
@@ -83,7 +88,7 @@ void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event
 {
     rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(event);
     bool assigned = rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
-    consumer->lost = !assigned && rd_kafka_assignment_lost(consumer->client.rk); /* the answer resets it */
+    consumer->rebalance.lost = !assigned && rd_kafka_assignment_lost(consumer->client.rk); /* the answer resets it */
     rd_kafka_topic_partition_list_t *starts = NULL;
     rd_kafka_resp_err_t err;
 
@@ -92,7 +97,7 @@ void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event
         ps_consumer_store(consumer);
         ps_consumer_resume_revoked(consumer, partitions); /* M:revoked_partitions_resumed */
         ps_consumer_drop_messages(consumer, partitions);
-        ps_ledger_revoked(&consumer->ledger, partitions, consumer->lost); /* from here on, no thread adds a commit of them */
+        ps_ledger_revoked(&consumer->ledger, partitions, consumer->rebalance.lost); /* from here on, no thread adds a commit of them */
         ps_async_commits_revoked(consumer, partitions);
         ps_consumer_remove_assigned(consumer, partitions);
         ps_committer_joining_changed(&consumer->async_commits.work);
@@ -101,14 +106,14 @@ void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event
         atomic_store(&consumer->syncs, 0);
         ps_ledger_assigned(&consumer->ledger);
         set_starts(consumer, partitions);
-        if (consumer->starts && atomic_load(&consumer->starts->done))
-            ps_ledger_begin_committed(&consumer->ledger, consumer->starts->committed);
+        if (consumer->rebalance.starts && atomic_load(&consumer->rebalance.starts->done))
+            ps_ledger_begin_committed(&consumer->ledger, consumer->rebalance.starts->committed);
         starts = starts_of(consumer, partitions);
         ps_consumer_add_assigned(consumer, partitions);
     }
     consumer->assigned_once |= assigned;
     bool incremental = cooperative(consumer, assigned);
-    consumer->member = assigned || (incremental && !consumer->lost);
+    consumer->member = assigned || (incremental && !consumer->rebalance.lost);
     if (incremental) {
         ps_ledger_resumed(&consumer->ledger);
         ps_joining_lock(consumer); /* the main thread may join at once */
@@ -126,7 +131,7 @@ void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event
     else if (assigned) pause_assigned(consumer, partitions); /* M:listener_pauses_assigned */
     ps_increase(&consumer->counts.rebalances, 1);
     enum ps_news_kind kind = assigned ? PS_NEWS_ASSIGNED : PS_NEWS_REVOKED;
-    ps_news_add(&consumer->news, kind, err, consumer->lost, starts ? starts : partitions, NULL);
+    ps_news_add(&consumer->news, kind, err, consumer->rebalance.lost, starts ? starts : partitions, NULL);
     if (starts) rd_kafka_topic_partition_list_destroy(starts);
 }
 
@@ -134,35 +139,38 @@ void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event
 
 void ps_consumer_begin_answer(struct ps_consumer *consumer, rd_kafka_event_t *event)
 {
+    struct ps_rebalance *rebalance = &consumer->rebalance;
     bool revoked = rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS;
-    consumer->lost = revoked && rd_kafka_assignment_lost(consumer->client.rk); /* the answer resets it */
-    consumer->listening = consumer->held_back = consumer->prepared = false;
-    consumer->answering = event;
-    atomic_store(&consumer->hold_ended, false);
-    bool may_wait = revoked && !consumer->lost && consumer->settings.hold_us > 0;
-    if (may_wait) atomic_store(&consumer->hold_until_us, ps_now_us() + consumer->settings.hold_us);
+    rebalance->state = PS_REBALANCE_ARRIVED;
+    rebalance->event = event;
+    rebalance->lost = revoked && rd_kafka_assignment_lost(consumer->client.rk); /* the answer resets it */
+    rebalance->held_back = false;
+    atomic_store(&rebalance->hold_ended, false);
+    bool may_wait = revoked && !rebalance->lost && consumer->settings.hold_us > 0;
+    if (may_wait) atomic_store(&rebalance->hold_until_us, ps_now_us() + consumer->settings.hold_us);
 }
 
 static bool in_work(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions)
 {
-    if (consumer->settings.holds_always) return !atomic_load(&consumer->hold_ended);
+    if (consumer->settings.holds_always) return !atomic_load(&consumer->rebalance.hold_ended);
     return ps_ledger_in_work(&consumer->ledger, partitions);
 }
 
 bool ps_consumer_holds_back(struct ps_consumer *consumer)
 {
-    if (consumer->starts) return !atomic_load(&consumer->starts->done); /* M:starts_before_answer */
-    int64_t until_us = atomic_load(&consumer->hold_until_us);
+    struct ps_rebalance *rebalance = &consumer->rebalance;
+    if (rebalance->starts) return !atomic_load(&rebalance->starts->done); /* M:starts_before_answer */
+    int64_t until_us = atomic_load(&rebalance->hold_until_us);
     if (until_us == 0) return false;
-    const rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(consumer->answering);
-    bool waits = consumer->prepared ? !ps_commit_turn_has_come(consumer, &consumer->turn)
-                                : in_work(consumer, partitions);
+    const rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(rebalance->event);
+    bool prepared = rebalance->state == PS_REBALANCE_PREPARED;
+    bool waits = prepared ? !ps_commit_turn_has_come(consumer, &rebalance->turn) : in_work(consumer, partitions);
     if (!waits || ps_now_us() >= until_us) {
-        atomic_store(&consumer->hold_until_us, 0);
+        atomic_store(&rebalance->hold_until_us, 0);
         return false;
     }
-    if (consumer->prepared || consumer->held_back) return true;
-    consumer->held_back = true;
+    if (prepared || rebalance->held_back) return true;
+    rebalance->held_back = true;
     ps_news_add(&consumer->news, PS_NEWS_HELD_BACK, RD_KAFKA_RESP_ERR_NO_ERROR, false, partitions, NULL);
     ps_bell_ring(&consumer->bell); /* a thread publishes it */
     return true;
@@ -171,46 +179,50 @@ bool ps_consumer_holds_back(struct ps_consumer *consumer)
 /* A revocation takes its turn among the commits (commits.c). False: nothing is on its way. */
 static bool join_line(struct ps_consumer *consumer)
 {
-    consumer->turn = (struct ps_commit_turn){ .yields = true };
-    ps_commit_turn_join(consumer, &consumer->turn);
-    consumer->has_turn = true;
-    if (ps_commit_turn_has_come(consumer, &consumer->turn)) return false;
-    atomic_store(&consumer->hold_until_us, ps_now_us() + PS_LONGEST_TURN_US);
+    struct ps_rebalance *rebalance = &consumer->rebalance;
+    rebalance->turn = (struct ps_commit_turn){ .yields = true };
+    ps_commit_turn_join(consumer, &rebalance->turn);
+    rebalance->has_turn = true;
+    if (ps_commit_turn_has_come(consumer, &rebalance->turn)) return false;
+    atomic_store(&rebalance->hold_until_us, ps_now_us() + PS_LONGEST_TURN_US);
     return true;
 }
 
-/* Between the listener and the answer. False: there is nothing to wait for. */
+/* Between the listener and the answer. False: the answer has nothing to wait for. */
 static bool prepare_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen)
 {
-    const rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(consumer->answering);
-    bool assigned = rd_kafka_event_error(consumer->answering) == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
-    consumer->prepared = true;
-    consumer->listening = false;
-    atomic_store(&consumer->hold_until_us, 0);
-    if (chosen) consumer->chosen = ps_plain_copy(chosen);
+    struct ps_rebalance *rebalance = &consumer->rebalance;
+    const rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(rebalance->event);
+    bool assigned = rd_kafka_event_error(rebalance->event) == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+    rebalance->state = PS_REBALANCE_PREPARED;
+    atomic_store(&rebalance->hold_until_us, 0);
+    if (chosen) rebalance->chosen = ps_plain_copy(chosen);
     if (assigned) return ask_for_starts(consumer, partitions); /* M:group_finds_starts */
     /* M:revocation_takes_turn */
-    return !consumer->lost && atomic_load(&consumer->client.state) == PS_OPEN && join_line(consumer);
+    return !rebalance->lost && atomic_load(&consumer->client.state) == PS_OPEN && join_line(consumer);
 }
 
 static void end_answer(struct ps_consumer *consumer)
 {
-    if (consumer->starts) ps_job_abandon(&consumer->starts->job);
-    if (consumer->chosen) rd_kafka_topic_partition_list_destroy(consumer->chosen);
-    if (consumer->has_turn) ps_commit_turn_leave(consumer, &consumer->turn);
-    consumer->has_turn = false;
-    consumer->starts = NULL;
-    consumer->chosen = NULL;
+    struct ps_rebalance *rebalance = &consumer->rebalance;
+    rd_kafka_event_destroy(rebalance->event);
+    rebalance->event = NULL;
+    rebalance->state = PS_REBALANCE_NONE;
+    atomic_store(&rebalance->hold_until_us, 0);
+    if (rebalance->starts) ps_job_abandon(&rebalance->starts->job);
+    if (rebalance->chosen) rd_kafka_topic_partition_list_destroy(rebalance->chosen);
+    if (rebalance->has_turn) ps_commit_turn_leave(consumer, &rebalance->turn);
+    rebalance->has_turn = false;
+    rebalance->starts = NULL;
+    rebalance->chosen = NULL;
 }
 
 void ps_consumer_answer_locked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen)
 {
-    rd_kafka_event_t *event = consumer->answering;
-    if (!event || (!consumer->prepared && prepare_answer(consumer, chosen))) return;
-    ps_consumer_rebalance(consumer, event);
-    rd_kafka_event_destroy(event);
-    consumer->answering = NULL;
-    atomic_store(&consumer->hold_until_us, 0);
+    const struct ps_rebalance *rebalance = &consumer->rebalance;
+    if (rebalance->state == PS_REBALANCE_NONE) return;
+    if (rebalance->state != PS_REBALANCE_PREPARED && prepare_answer(consumer, chosen)) return;
+    ps_consumer_rebalance(consumer, rebalance->event);
     end_answer(consumer);
     ps_bell_ring(&consumer->bell); /* other threads have taken nothing meanwhile */
 }
@@ -218,20 +230,20 @@ void ps_consumer_answer_locked(struct ps_consumer *consumer, const rd_kafka_topi
 void ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen)
 {
     pthread_mutex_lock(&consumer->taking);
-    if (consumer->listening) ps_consumer_answer_locked(consumer, chosen);
+    if (consumer->rebalance.state == PS_REBALANCE_LISTENS) ps_consumer_answer_locked(consumer, chosen);
     pthread_mutex_unlock(&consumer->taking);
 }
 
 void ps_consumer_answer_later(struct ps_consumer *consumer)
 {
     pthread_mutex_lock(&consumer->taking);
-    consumer->listening = false;
+    if (consumer->rebalance.state == PS_REBALANCE_LISTENS) consumer->rebalance.state = PS_REBALANCE_ARRIVED;
     ps_bell_ring(&consumer->bell); /* other threads wait for the answer, and one of them may give it */
     pthread_mutex_unlock(&consumer->taking);
 }
 
 void ps_consumer_end_hold(struct ps_consumer *consumer)
 {
-    atomic_store(&consumer->hold_ended, true);
+    atomic_store(&consumer->rebalance.hold_ended, true);
     ps_bell_ring(&consumer->bell);
 }

@@ -188,9 +188,10 @@ static enum used take_part(struct ps_taking *taking, bool may_block)
  * gets the next ones, and the answer rings the bell. */
 static enum ps_taken go_on_with_rebalance(struct ps_consumer *consumer, bool may_block)
 {
-    if (consumer->listening || ps_consumer_holds_back(consumer)) return PS_TAKEN;
-    if (consumer->settings.listens && !consumer->prepared) {
-        consumer->listening = true;
+    struct ps_rebalance *rebalance = &consumer->rebalance;
+    if (rebalance->state == PS_REBALANCE_LISTENS || ps_consumer_holds_back(consumer)) return PS_TAKEN;
+    if (rebalance->state == PS_REBALANCE_ARRIVED && consumer->settings.listens) {
+        rebalance->state = PS_REBALANCE_LISTENS;
         return PS_TAKE_LISTENER;
     }
     if (!may_block) return PS_TAKE_BLOCKS;
@@ -226,7 +227,7 @@ static enum ps_taken take(struct ps_taking *taking, bool may_block)
     ps_consumer_restart_if_due(consumer);
     while (taking->control_only || !is_full(taking)) {
         /* 1. While a rebalance is not answered, no thread takes messages. */
-        if (consumer->answering) {
+        if (consumer->rebalance.state != PS_REBALANCE_NONE) {
             taken = go_on_with_rebalance(consumer, may_block);
             break;
         }
@@ -281,7 +282,8 @@ enum ps_taken ps_take_now(struct ps_taking *taking)
 bool ps_consumer_has_events(struct ps_consumer *consumer)
 {
     if (atomic_load(&consumer->news.count) > 0) return true;
-    if (consumer->answering) return !consumer->listening && !ps_consumer_holds_back(consumer); /* the answer and marks ring */
+    if (consumer->rebalance.state != PS_REBALANCE_NONE) /* the answer and marks ring */
+        return consumer->rebalance.state != PS_REBALANCE_LISTENS && !ps_consumer_holds_back(consumer);
     if (consumer->held || consumer->taken_count > 0 || consumer->aside_due || consumer->problems) return true;
     if (atomic_load(&consumer->alerted) &&
         (atomic_load(&consumer->astray) || rd_kafka_queue_length(consumer->control) > 0 ||
@@ -313,7 +315,7 @@ static int64_t earlier(int64_t one_us, int64_t other_us)
 int64_t ps_consumer_look_again_us(const struct ps_consumer *consumer)
 {
     int64_t until_us = ps_now_us() + consumer->settings.nap_us; /* polls before max.poll.interval.ms ends */
-    int64_t rejected_us = atomic_load(&consumer->client.rejection.due_us), hold_us = atomic_load(&consumer->hold_until_us);
+    int64_t rejected_us = atomic_load(&consumer->client.rejection.due_us), hold_us = atomic_load(&consumer->rebalance.hold_until_us);
     int64_t restart_us = atomic_load(&consumer->restart_us);
     if (rejected_us) until_us = earlier(until_us, rejected_us);
     if (restart_us) until_us = earlier(until_us, restart_us);

@@ -6,13 +6,11 @@
 
 enum { ANSWER_MS = 50 };
 
-enum { LOOK_US = 1000 };
-
 bool ps_job_await_turn(struct ps_consumer_job *query, struct ps_commit_turn *turn, int64_t until_us)
 {
     while (!ps_commit_turn_has_come(query->consumer, turn)) {
         if (!ps_ask_goes_on(query) || ps_now_us() >= until_us) return false;
-        usleep(LOOK_US);
+        ps_commit_turn_sleep(query->consumer, turn, until_us);
     }
     return true;
 }

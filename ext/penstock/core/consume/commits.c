@@ -45,6 +45,7 @@ static void send_waiting(struct ps_consumer *consumer)
     if (err) {
         ps_consumer_commit_result(consumer, err, commits->waiting);
         ps_list_destroy(&commits->waiting);
+        ps_commit_line_changed(&commits->work.line);
         return;
     }
     commits->on_their_way++;
@@ -135,6 +136,7 @@ void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic
     for (int i = 0; commits->sent && i < revoked->cnt; i++)
         rd_kafka_topic_partition_list_del(commits->sent, revoked->elems[i].topic, revoked->elems[i].partition);
     ring_committer(commits);
+    ps_commit_line_changed(&commits->work.line);
     pthread_mutex_unlock(&commits->lock);
 }
 
@@ -143,6 +145,13 @@ void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic
 void ps_consumer_marked(struct ps_consumer *consumer)
 {
     if (atomic_load(&consumer->rebalance.hold_until_us)) ps_bell_ring(&consumer->bell);
+}
+
+/* The taking thread may wait for the turn of a revocation, other threads for those of their commits. */
+static void line_changed(struct ps_consumer *consumer)
+{
+    ps_consumer_marked(consumer);
+    ps_commit_line_changed(&consumer->async_commits.work.line);
 }
 
 /* With the lock. Owns the list. */
@@ -206,7 +215,21 @@ void ps_commit_turn_leave(struct ps_consumer *consumer, struct ps_commit_turn *t
     *before = ps_list_merge(turn->after, *before);
     ring_committer(commits);
     pthread_mutex_unlock(&commits->lock);
-    ps_consumer_marked(consumer);
+    line_changed(consumer);
+}
+
+/* Nothing wakes the thread when a turn that yields passes, when the caller of a job gives up, or when ps_client_hurry shortens the
+ * time of a close. */
+enum { LONGEST_SLEEP_US = 10 * 1000 };
+
+void ps_commit_turn_sleep(struct ps_consumer *consumer, struct ps_commit_turn *turn, int64_t until_us)
+{
+    struct ps_commit_line *line = &consumer->async_commits.work.line;
+    int64_t awake_us = ps_now_us() + LONGEST_SLEEP_US;
+    atomic_fetch_add(&line->sleepers, 1);
+    uint32_t changes = atomic_load(&line->changes);
+    if (!ps_commit_turn_has_come(consumer, turn)) ps_word_sleep(&line->changes, changes, awake_us < until_us ? awake_us : until_us);
+    atomic_fetch_sub(&line->sleepers, 1);
 }
 
 /* ---- the committer's part ---- */
@@ -266,7 +289,7 @@ static void answered(struct ps_consumer *consumer, rd_kafka_event_t *answer, boo
     }
     if (commits->on_their_way == 0) commits->stored_sent = false;
     pthread_mutex_unlock(&commits->lock);
-    ps_consumer_marked(consumer);
+    line_changed(consumer);
     if (!again) ps_consumer_commit_result(consumer, rd_kafka_event_error(answer), rd_kafka_event_topic_partition_list(answer));
 }
 
@@ -366,6 +389,7 @@ void ps_async_commits_closing(struct ps_consumer *consumer)
     pthread_mutex_lock(&commits->lock);
     if (commits->answers) ps_committer_ring(&commits->work);
     pthread_mutex_unlock(&commits->lock);
+    ps_commit_line_changed(&commits->work.line); /* jobs end their waits */
 }
 
 /* When closing has begun, so no more commits come. False: something has to be sent, and there is time. What is
@@ -385,6 +409,7 @@ static bool lets_close(struct ps_consumer *consumer)
     if (lets) commits->stored_asked = false;
     if (!commits->stored_asked) atomic_store(&commits->stored_due_us, 0);
     pthread_mutex_unlock(&commits->lock);
+    ps_commit_line_changed(&commits->work.line);
     if (late) ps_consumer_commit_result(consumer, RD_KAFKA_RESP_ERR__TIMED_OUT, list);
     ps_list_destroy(&list);
     return lets;
@@ -400,6 +425,7 @@ static bool give_up(struct ps_consumer *consumer)
     commits->sent = NULL;
     commits->on_their_way = 0;
     pthread_mutex_unlock(&commits->lock);
+    ps_commit_line_changed(&commits->work.line);
     if (any) ps_consumer_commit_result(consumer, RD_KAFKA_RESP_ERR__DESTROY, lost);
     ps_list_destroy(&lost);
     return any;

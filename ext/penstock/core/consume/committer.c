@@ -65,10 +65,19 @@ void ps_committer_ring_cb(rd_kafka_t *rk, void *work)
     ps_committer_ring(work);
 }
 
+/* A sleeper counts itself, then reads `changes`, and then looks whether its turn has come. This thread has changed what the sleeper
+ * looks at, then changes the word, and then looks for sleepers. So the sleeper sees the change, or it is woken. */
+void ps_commit_line_changed(struct ps_commit_line *line)
+{
+    atomic_fetch_add(&line->changes, 1);
+    if (atomic_load(&line->sleepers) > 0) ps_word_wake(&line->changes);
+}
+
 /* A callback may come after the consumer's work has ended, and the thread too. So it does not push the work, which would keep the
  * consumer for ever: it only makes the thread look, if there is one. */
-void ps_committer_joining_changed(const struct ps_commit_work *work)
+void ps_committer_joining_changed(struct ps_commit_work *work)
 {
+    ps_commit_line_changed(&work->line);
     if (!atomic_load(&work->held)) return;
     struct committer *committer = the_committer();
     atomic_store(&committer->joining_changed, true);

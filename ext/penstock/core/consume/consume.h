@@ -181,6 +181,11 @@ enum ps_commits_state {
     PS_COMMITS_NONE,  /* there was nothing */
 };
 
+struct ps_commit_line { /* the word on which threads sleep that wait for their turns */
+    _Atomic uint32_t changes;
+    _Atomic uint32_t sleepers;
+};
+
 struct ps_commit_work { /* one consumer's, in its ps_async_commits */
     struct ps_consumer *consumer;
     /* On the committer's thread: sends and receives what it can without waiting. */
@@ -188,6 +193,7 @@ struct ps_commit_work { /* one consumer's, in its ps_async_commits */
     struct ps_commit_work *rung_next;
     _Atomic bool rung; /* it is in the stack */
     _Atomic bool held; /* something is not sent while the member joins its group again */
+    struct ps_commit_line line;
     /* Of the committer's thread: */
     struct ps_commit_work *next, *prev; /* in the list of times */
     int64_t due_us;
@@ -201,7 +207,8 @@ int ps_committer_begin(struct ps_commit_work *work);
 void ps_committer_ring(struct ps_commit_work *work);
 void ps_committer_ring_cb(rd_kafka_t *rk, void *work);
 /* Any thread, and librdkafka's callbacks: what ps_consumer_joins reads has changed. */
-void ps_committer_joining_changed(const struct ps_commit_work *work);
+void ps_committer_joining_changed(struct ps_commit_work *work);
+void ps_commit_line_changed(struct ps_commit_line *line); /* the same threads: a turn may have come */
 
 /* ---- commits.c: what is committed, and when; its functions come below --------------------------------- */
 
@@ -533,6 +540,8 @@ bool ps_commit_is_stale(rd_kafka_event_t *answer); /* the member got a new epoch
 /* Around a commit for which a caller waits. It may be sent when its turn has come: no earlier commit is on its way. */
 void ps_commit_turn_join(struct ps_consumer *consumer, struct ps_commit_turn *turn);
 bool ps_commit_turn_has_come(struct ps_consumer *consumer, struct ps_commit_turn *turn);
+/* Sleeps until the turn may have come, or until `until_us`, or for some ms. */
+void ps_commit_turn_sleep(struct ps_consumer *consumer, struct ps_commit_turn *turn, int64_t until_us);
 void ps_commit_turn_leave(struct ps_consumer *consumer, struct ps_commit_turn *turn);
 enum { PS_LONGEST_TURN_US = 5 * 1000 * 1000 }; /* how long giving up partitions waits for its turn */
 

@@ -100,7 +100,8 @@ static void consumer_abandon(struct ps_consumer *consumer)
 
 static void await_turn(struct ps_consumer *consumer, struct ps_commit_turn *turn, int64_t begun_us)
 {
-    while (!ps_commit_turn_has_come(consumer, turn) && ps_now_us() < commit_by_us(consumer, begun_us)) usleep(1000);
+    while (!ps_commit_turn_has_come(consumer, turn) && ps_now_us() < commit_by_us(consumer, begun_us))
+        ps_commit_turn_sleep(consumer, turn, commit_by_us(consumer, begun_us));
 }
 
 /* `answer`: NULL without one. */

@@ -4,6 +4,7 @@ require "etc"
 require "rbconfig"
 require "set"
 require "tmpdir"
+require "tsort"
 require_relative "call_graph"
 require_relative "limited"
 
@@ -43,6 +44,8 @@ class StaticChecks
             "shared" => [],
             "ruby" => %w[core/base core/wait core/client core/produce core/consume core/admin shared],
             "message_pack" => %w[shared] }.freeze
+  # Files of one folder that call each other in a circle, and why.
+  CIRCLES = {}.freeze
   # Only this file makes Strings of text from outside.
   TEXT = "ruby/foreign_text.c"
   # Functions that make a String of bytes, or put a C String into one, and their literal arguments in these sources, which are
@@ -59,7 +62,7 @@ class StaticChecks
     ["ruby/message.c", "parse_topic"] => "a topic name that was checked", ["ruby/shareable_producer.c", "slot_handle"] => "an id"
   }.freeze
   CHECKS = { "exported symbols" => :exported_symbols, "Strings of foreign text" => :foreign_text,
-             "Ruby in the core" => :ruby_in_core, "calls and includes upwards" => :upwards,
+             "Ruby in the core" => :ruby_in_core, "calls and includes upwards" => :upwards, "circles of files" => :circles,
              "callbacks without a suffix" => :unnamed_callbacks,
              "Ruby without the GVL" => :ruby_reached, "gcc -fanalyzer" => :analyzer }.freeze
 
@@ -116,6 +119,15 @@ class StaticChecks
     end.uniq
   end
 
+  # No files of a folder call each other in a circle, except those in CIRCLES: a reader can begin with the lowest file.
+  def circles
+    found = Circles.of(@sources.to_h { |file| [file, neighbours(file)] })
+    mended = CIRCLES.keys.select { |files| (files - @sources).empty? } - found
+    @notes << "#{(found & CIRCLES.keys).size} circles of files accepted"
+    (found - CIRCLES.keys).map { |files| "#{files.join(", ")}: #{calls_among(files).join(", ")}" } +
+      mended.map { |files| "#{files.join(", ")} are in no circle any more" }
+  end
+
   # Functions that are passed to one that calls them without the GVL have a name with a suffix, or belong to the core.
   def unnamed_callbacks
     own = graph.defined(@face).to_set
@@ -140,6 +152,22 @@ class StaticChecks
     faults.map { |file, function, option, text| "#{file}: #{function}: #{text} [#{option}]" }
   end
 
+  # The circles of a graph.
+  class Circles
+    include TSort
+
+    # @param edges [Hash{String => Array<String>}]
+    # @return [Array<Array<String>>] each circle's nodes, in order
+    def self.of(edges) = new(edges).strongly_connected_components.select { |nodes| nodes.size > 1 }.map(&:sort).sort
+
+    def initialize(edges)
+      @edges = edges
+    end
+
+    def tsort_each_node(&) = @edges.each_key(&)
+    def tsort_each_child(node, &) = @edges.fetch(node).each(&)
+  end
+
   private
 
   def text(file) = File.read(File.join(@directory, file))
@@ -154,6 +182,17 @@ class StaticChecks
   # @return [Array<Array(String, String, String)>] file, function and its layer
   def called
     @sources.flat_map { |file| graph.called_in(file).map { |name| [file, name, layer_of(places[name])] } }
+  end
+
+  # @return [Array<String>] the other files of its folder that it calls
+  def neighbours(file)
+    graph.called_in(file).filter_map { |name| places[name] }.uniq.select { |other| other != file && File.dirname(other) == File.dirname(file) }
+  end
+
+  def calls_among(files)
+    files.flat_map do |file|
+      graph.called_in(file).filter_map { |name| "#{File.basename(file)} calls #{name}" if files.include?(places[name]) && places[name] != file }
+    end
   end
 
   def layer_of(file) = file && BELOW.keys.find { |layer| file.start_with?("#{layer}/") }

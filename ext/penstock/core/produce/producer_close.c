@@ -8,7 +8,6 @@
 #include "produce/produce.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 /* rd_kafka_flush cannot be interrupted, so it is called in slices. The end of the job wakes the waiting callers, not the
  * end of a slice. */
@@ -111,18 +110,6 @@ void ps_producer_close_counts(struct ps_producer *producer, struct ps_close_coun
 }
 
 /* ---- flush ---- */
-
-/* Called after librdkafka has reported all messages. When this thread can borrow the client, no other thread is settling
- * messages. */
-bool ps_producer_await_settling(struct ps_producer *producer, int64_t deadline_us)
-{
-    while (!ps_poller_borrow(&producer->polled)) {
-        if (ps_remaining_ms(deadline_us) == 0) return false;
-        usleep(100);
-    }
-    ps_poller_hand_back(&producer->polled);
-    return true;
-}
 
 /* Ends early when the caller has stopped waiting, and when the client is closed. */
 static void flush_run(struct ps_job *job)

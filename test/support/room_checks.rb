@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
-# Checks that each file of lib/penstock is in one of its rooms, that rooms load only lower rooms, and that users cannot reach
+require_relative "room_constants"
+
+# Checks that each file of lib/penstock is in one of its rooms, that rooms load and use only lower rooms, and that users cannot reach
 # methods that are not for them. Each check returns its findings as lines. It works on any directory like lib, so that tests can
 # give it faulty ones.
 class RoomChecks
@@ -11,6 +13,8 @@ class RoomChecks
     "consumer" => 5, "admin" => 5, "instrumentation/listeners" => 6, "testing" => 7, "app" => 6, "doctor" => 6, "cli" => 7
   }.freeze
   FILES = %w[version.rb].freeze # in no room; every room may load them
+  # Constants of higher rooms that a file uses, and why.
+  UPWARDS = {}.freeze
   MARKED = /^ *# *@api private\n(?: *#.*\n)* *(?:def |attr_|define_method).*/
   REQUIRED = /^\s*require(?<relative>_relative)? "(?<path>[^"\#]+)"/
 
@@ -23,6 +27,7 @@ class RoomChecks
   # @return [Hash{String => Array<String>}] the findings of each check
   def call
     { "Ruby files outside of rooms" => strays, "Ruby files that load upwards" => upward_requires,
+      "constants used upwards" => upward_constants,
       "methods marked @api private" => marked_methods }
   end
 
@@ -42,6 +47,14 @@ class RoomChecks
     end
   end
 
+  # A file uses only constants of its own room and of lower ones. If several rooms define a constant, the lowest one counts.
+  def upward_constants
+    constants = RoomConstants.new(@files.to_h { |file| [file, File.read(File.join(@directory, file))] })
+    used = constants.used
+    found = @files.flat_map { |file| used.fetch(file, []).select { |name| upward?(file, constants.files_of(name)) }.map { |name| [file, name] } }
+    (found - UPWARDS.keys).map { |file, name| "#{file} uses #{name}" }
+  end
+
   # A method that is not for users is private, or is in a class that they cannot name. Such a class may be marked.
   def marked_methods
     @files.flat_map do |file|
@@ -50,6 +63,12 @@ class RoomChecks
   end
 
   private
+
+  def upward?(file, definers)
+    own = room_of(file)
+    rooms = definers.map { |definer| room_of(definer) }
+    own && rooms.none? { |room| room.nil? || room == own || LEVELS[room] < LEVELS[own] }
+  end
 
   def inner(file) = file.delete_prefix("penstock/")
 

@@ -15,7 +15,7 @@ bool ps_job_await_turn(struct ps_consumer_job *query, struct ps_commit_turn *tur
     return true;
 }
 
-/* librdkafka 2.0.2 gives each partition the error of one of them. Then nobody knows which one it was. */
+/* librdkafka 2.0.2 gives each partition the error of one of them. It is unknown which one failed. */
 static void forget_common_error(rd_kafka_topic_partition_list_t *list)
 {
     for (int i = 1; i < list->cnt; i++)
@@ -31,8 +31,8 @@ struct commit {
     int64_t sent_us;
 };
 
-/* What is processed is read when the turn has come. No thread gives up partitions between that and the request, nor answers a
- * rebalance. False: one was answered before, and the member joins again: the commit has to wait once more. */
+/* Reads what is processed when the turn has come. The lock keeps other threads from answering a rebalance between that and the request.
+ * False: a thread has answered one before, and the member joins again, so the commit has to wait for its turn again. */
 static bool send_commit(struct commit *commit, rd_kafka_resp_err_t *err)
 {
     const struct ps_consumer_job *query = commit->query;
@@ -50,7 +50,7 @@ static bool send_commit(struct commit *commit, rd_kafka_resp_err_t *err)
     return !waits;
 }
 
-/* Waits for the answer also if the caller has given up: the next commit is not sent before. NULL: closing has left the group. */
+/* Waits for the answer even if the caller has stopped waiting: no thread sends the next commit before. NULL: closing has left the group. */
 static rd_kafka_event_t *await_commit(const struct ps_consumer *consumer, rd_kafka_queue_t *answers)
 {
     rd_kafka_event_t *answer = NULL;
@@ -85,7 +85,7 @@ static bool become_short_call(struct ps_consumer *consumer)
     return true;
 }
 
-/* Sends a commit again that a broker wants again, without losing its turn. */
+/* A broker asks for the commit again, and the job keeps its turn. False: it is not sent again. */
 static bool prepare_again(struct commit *commit, rd_kafka_resp_err_t err)
 {
     bool again = err == RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS || (commit->answer && ps_commit_is_stale(commit->answer));
@@ -97,7 +97,7 @@ static bool prepare_again(struct commit *commit, rd_kafka_resp_err_t err)
     return true;
 }
 
-/* The result has the errors of single partitions, and of what is processed only what was committed. */
+/* The result has the errors of single partitions. For a commit of what is processed, it has only the partitions that were committed. */
 static void take_result(struct commit *commit, rd_kafka_resp_err_t err)
 {
     struct ps_consumer_job *query = commit->query;

@@ -1,22 +1,24 @@
 /*
- * Commits that no caller waits for: Consumer#commit with async: true, and what is processed, every auto.commit.interval.ms. At
- * most one request is on its way. What is processed is read when it is sent. Offsets that the program has chosen wait meanwhile: a
- * later one replaces an earlier one of its partition, and the next request has all of them. The committer, one thread for all consumers (committer.c), sends the requests and receives the
- * answers. The polling thread has no part in it, so the results come whether the program polls or not.
+ * What a consumer commits, and when: offsets that the program has chosen, and what is processed. Two kinds of threads send commits:
  *
- * librdkafka's own timer for what is processed is not used. It sends a commit although an earlier one is on its way, and repeats
- * an earlier one that the coordinator could not handle after the later one: the committed offset falls.
+ * - The committer (committer.c), one thread for all consumers, sends those that no caller waits for: Consumer#commit with async: true,
+ *   and what is processed, every auto.commit.interval.ms. It receives their answers, whether the program polls or not.
+ * - A job's thread (commit_job.c) sends a commit for which a caller waits.
  *
- * Commits for which callers wait (consumer_jobs.c) take their turns, one after the other. Asynchronous ones that come while there are
- * turns wait behind the last one, and what is processed waits until there is none.
+ * At most one request is in flight. The threads of jobs form a line, and each sends when its turn has come. Offsets for the committer
+ * that arrive meanwhile wait behind the last turn of the line: a later offset replaces an earlier one of its partition, and the next
+ * request has all of them. What is processed is read when it is sent. It waits until the line is empty.
  *
- * librdkafka sends a commit of its own when partitions are given up. So the thread that gives them up takes a turn, too, for up to
- * 5 s: an earlier commit that has to be repeated then would replace that one, and the committed offset would fall. What has come
- * behind this turn it sends at once, as another member has the partitions afterwards. Otherwise two requests are never on their way:
- * librdkafka puts the first one off while it looks for the coordinator, and would send the second one before it. Closing waits for
- * what waits, for up to half of its time, as nothing can be sent after the group was left, and then takes a turn.
+ * librdkafka's own timer for what is processed is not used. It sends a commit while an earlier one is in flight. If the coordinator
+ * could not handle the earlier one, librdkafka repeats it after the later one, and the committed offset falls.
  *
- * While the member joins its group again, nothing is sent (joining.c).
+ * librdkafka sends a commit of its own when partitions are revoked. If an earlier commit were repeated after that one, the committed
+ * offset would fall. So the thread that answers the revocation joins the line, for up to 5 s. It then sends the commits queued behind
+ * its turn at once, because another member owns the partitions afterwards. In all other cases at most one request is in flight:
+ * librdkafka puts a request off while it looks for the coordinator, and would send a second one before the first.
+ *
+ * Nothing can be sent after the group was left. So closing first waits for the queued commits, for up to half of its time, and then
+ * takes a turn. While the member joins its group again, no thread sends (joining.c).
  */
 #include "consume/consume.h"
 
@@ -35,7 +37,7 @@ bool ps_consumer_left(const struct ps_consumer *consumer)
     return rd_kafka_consumer_closed(consumer->client.rk) || (close_by_us != 0 && ps_now_us() >= close_by_us);
 }
 
-/* With the lock. Sends what waits; what is on its way is remembered, in case a broker wants it again. */
+/* With the lock. Sends the queued offsets, and keeps them, in case a broker asks for them again. */
 static void send_waiting(struct ps_consumer *consumer)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
@@ -54,7 +56,7 @@ static void send_waiting(struct ps_consumer *consumer)
     commits->waiting = NULL;
 }
 
-/* With the lock. librdkafka sends what it has stored and not committed yet. */
+/* With the lock. librdkafka sends the offsets that it has stored and not committed yet. */
 static void send_stored(struct ps_consumer *consumer)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
@@ -80,7 +82,7 @@ static bool stored_is_due(const struct ps_async_commits *commits)
     return due_us != 0 && ps_now_us() >= due_us;
 }
 
-/* With the lock. Also what waits for turns. */
+/* With the lock. Also the offsets queued behind turns. */
 static void take_all_waiting(struct ps_async_commits *commits)
 {
     for (struct ps_commit_turn *turn = commits->turns; turn; turn = turn->next) {
@@ -103,13 +105,13 @@ static bool may_send(const struct ps_async_commits *commits)
     return commits->on_their_way == 0; /* M:commits_coalesced */
 }
 
-/* With the lock. The committer looks what it may send now. If a request is on its way, it does so when the answer comes. */
+/* With the lock. The committer looks at what it may send now. If a request is in flight, it looks when the answer arrives. */
 static void ring_committer(struct ps_async_commits *commits)
 {
     if (commits->answers && may_send(commits)) ps_committer_ring(&commits->work);
 }
 
-/* With the lock. What could not be sent as the member joins its group again would be sent when other members have read on. */
+/* With the lock. Offsets that could not be sent, as the member joins its group again, would be sent after other members have read on. */
 static void drop_unsent(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked)
 {
     rd_kafka_topic_partition_list_t *waiting = consumer->async_commits.waiting, *dropped = rd_kafka_topic_partition_list_new(1);
@@ -175,7 +177,7 @@ void ps_commit_turn_join(struct ps_consumer *consumer, struct ps_commit_turn *tu
 
 enum { LONGEST_TURN_US = 100000 };
 
-/* With the lock. The first turn that has not passed. */
+/* With the lock. The first turn that has not passed. A turn that yields passes if no thread uses it soon. */
 static struct ps_commit_turn *first_turn(const struct ps_async_commits *commits)
 {
     struct ps_commit_turn *first = commits->turns;
@@ -184,7 +186,7 @@ static struct ps_commit_turn *first_turn(const struct ps_async_commits *commits)
     return ps_now_us() - first->come_us < LONGEST_TURN_US ? first : first->next; /* M:turn_passes */
 }
 
-/* With the lock. Not while the turn that has passed the first one is used, nor before what waits behind the one that it passes. */
+/* With the lock. False while a thread uses the turn that has passed the first one, and while offsets wait behind the first one. */
 static bool is_next(const struct ps_async_commits *commits, const struct ps_commit_turn *turn)
 {
     const struct ps_commit_turn *first = commits->turns;
@@ -359,7 +361,7 @@ static int64_t passes_us(const struct ps_async_commits *commits, const struct ps
 
 enum { CLOSING_LOOK_US = 10 * 1000 };
 
-/* When something can be sent that cannot be sent now. What comes before is rung: an answer, another commit, the end of a turn. */
+/* When the committer may send something that it cannot send now. An answer, another commit and the end of a turn ring before. */
 static int64_t next_us(struct ps_consumer *consumer)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
@@ -392,8 +394,8 @@ void ps_async_commits_closing(struct ps_consumer *consumer)
     ps_commit_line_changed(&commits->work.line); /* jobs end their waits */
 }
 
-/* When closing has begun, so no more commits come. False: something has to be sent, and there is time. What is
- * stored does not: librdkafka commits it when it leaves the group. */
+/* Called by the committer after closing began; no new commits arrive. Returns false while commits remain to be sent in time. Stored
+ * offsets do not count: librdkafka commits them when it leaves the group. */
 static bool lets_close(struct ps_consumer *consumer)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
@@ -415,7 +417,7 @@ static bool lets_close(struct ps_consumer *consumer)
     return lets;
 }
 
-/* The group was left before the answer came. False: none is missing. */
+/* Reports commits whose answers did not arrive before the group was left. False: there are none. */
 static bool give_up(struct ps_consumer *consumer)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
@@ -443,7 +445,7 @@ static bool take_answer(struct ps_consumer *consumer)
     return true;
 }
 
-/* True: the committer works for the consumer. Only the committer ends this. */
+/* Whether the committer works for the consumer. Only the committer ends this. */
 static bool has_work(struct ps_async_commits *commits)
 {
     pthread_mutex_lock(&commits->lock);
@@ -567,8 +569,8 @@ void ps_consumer_store_sometimes(struct ps_consumer *consumer)
     ps_consumer_store(consumer);
 }
 
-/* What was marked and then given up, librdkafka has committed, unless the program commits by itself, or the group has removed the
- * member. */
+/* librdkafka has committed the marked messages of partitions that were revoked, unless the program commits by itself, or the group has
+ * removed the member. */
 bool ps_consumer_keeps(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *places, uint64_t epoch)
 {
     if (consumer->settings.commit_every_us && !ps_ledger_lost_since(&consumer->ledger, epoch)) return true;

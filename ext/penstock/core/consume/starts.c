@@ -1,12 +1,14 @@
 /*
- * Where partitions begin that have no committed offset: a job asks brokers, and librdkafka gets a number. Left to itself, it asks the
- * leader for the first or last offset. If it has to stop the partition, or to seek, before it has the answer, it does not ignore the
- * answer, but asks again half a second later and then goes there (2.0.2 to 2.14). So a partition that was sought goes on at its first
- * or last message. One that was taken away is fetched, and when it comes back, hands out these messages, or goes there. Messages come
- * again, or are lost. It also waits half a second before it asks a leader that it does not know yet.
+ * Where partitions without a committed offset begin. A job asks brokers, and gives librdkafka a number.
  *
- * The group's partitions that have a committed offset are left to librdkafka: it waits for its own commits before it asks, and has to
- * know the offset. What brokers do not answer in time is left to it, too.
+ * Without a number, librdkafka asks the leader for the first or last offset. If it stops or seeks the partition before the answer
+ * arrives, it does not ignore the answer: it asks again half a second later, and then goes there (2.0.2 to 2.14). So a partition
+ * continues at its first or last message instead of the seek's target. A revoked partition is fetched all the same; assigned again, it
+ * returns those messages, or starts there. Messages come twice, or are lost. librdkafka also waits half a second before it asks a
+ * leader that it does not know yet.
+ *
+ * librdkafka finds the start of partitions that have a committed offset: it waits for its own commits before it asks, and has to know
+ * the offset. It also finds the starts for which brokers do not answer the job in time.
  *
  * No Ruby. Of a job's thread.
  */
@@ -16,7 +18,7 @@ enum { LONGEST_START_MS = 2000, LONGEST_UNANSWERED_START_MS = 1000, START_SLICE_
 
 static bool starts_as_committed(const struct ps_consumer_job *query, const rd_kafka_topic_partition_t *place)
 {
-    /* What is processed is perhaps not committed yet, and librdkafka waits until it is. */
+    /* What is processed is perhaps not committed yet. librdkafka waits for that commit. */
     bool known = !query->consumer->settings.grouped ||
                  ps_ledger_untouched(&query->consumer->ledger, place->topic, place->partition);
     return known && (place->offset == RD_KAFKA_OFFSET_STORED || place->offset == RD_KAFKA_OFFSET_INVALID);
@@ -43,7 +45,7 @@ static int attempt_ms(int64_t deadline_us, int longest_ms)
     return remaining_ms < longest_ms ? remaining_ms : longest_ms;
 }
 
-/* Short attempts, since closing waits for them. */
+/* Short attempts, because closing waits for them. */
 static void find_uncommitted(struct ps_consumer_job *query, int64_t deadline_us)
 {
     const struct ps_consumer *consumer = query->consumer;

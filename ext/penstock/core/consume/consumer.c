@@ -76,33 +76,12 @@ static int consumer_begin(struct ps_client *client, char *errstr, size_t errstr_
     return 0;
 }
 
-/* ---- offsets and counts ---- */
-
 void ps_consumer_set_statistics(struct ps_consumer *consumer, const char *interval_ms)
 {
     struct ps_client *client = &consumer->client;
     pthread_mutex_lock(&client->lock); /* a thread that opens the client copies `conf` */
     if (atomic_load(&client->state) == PS_NEW) rd_kafka_conf_set(client->conf, "statistics.interval.ms", interval_ms, NULL, 0);
     pthread_mutex_unlock(&client->lock);
-}
-
-void ps_increase(_Atomic uint64_t *count, uint64_t number)
-{
-    atomic_fetch_add_explicit(count, number, memory_order_relaxed);
-}
-
-void ps_consumer_count(struct ps_consumer *consumer, const struct ps_fetched *fetched)
-{
-    struct ps_consumer_counts *counts = &consumer->counts;
-    uint64_t bytes = 0;
-    if (fetched->count == 0) return;
-    for (size_t i = 0; i < fetched->count; i++) {
-        const struct ps_record *record = &fetched->records[i];
-        bytes += (uint64_t)record->key_size + record->payload_size;
-    }
-    ps_increase(&counts->messages, fetched->count);
-    ps_increase(&counts->bytes, bytes);
-    ps_increase(&counts->batches, 1);
 }
 
 /* ---- membership ---- */

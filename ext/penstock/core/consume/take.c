@@ -201,13 +201,27 @@ static enum ps_taken go_on_with_rebalance(struct ps_consumer *consumer, bool may
 
 /* ---- the whole call ---- */
 
-/* What the program gets is handed out, counted and perhaps marked; what it has processed before is stored. */
+static void count_messages(struct ps_consumer *consumer, const struct ps_fetched *fetched)
+{
+    struct ps_consumer_counts *counts = &consumer->counts;
+    uint64_t bytes = 0;
+    if (fetched->count == 0) return;
+    for (size_t i = 0; i < fetched->count; i++) {
+        const struct ps_record *record = &fetched->records[i];
+        bytes += (uint64_t)record->key_size + record->payload_size;
+    }
+    ps_increase(&counts->messages, fetched->count);
+    ps_increase(&counts->bytes, bytes);
+    ps_increase(&counts->batches, 1);
+}
+
+/* The ledger notes the messages that the program gets. librdkafka gets the offsets of those that the program has processed before. */
 static void hand_out(struct ps_taking *taking, bool may_block)
 {
     struct ps_consumer *consumer = taking->consumer;
     bool any = ps_taking_count(taking) > 0;
     if (taking->fetched) {
-        ps_consumer_count(consumer, taking->fetched);
+        count_messages(consumer, taking->fetched);
         taking->unreceived = consumer->settings.mark == PS_MARK_NEXT_POLL && may_block;
         uint64_t owner = taking->owner | (taking->unreceived ? PS_NOT_RECEIVED : 0);
         ps_ledger_handed_out_all(&consumer->ledger, taking->fetched, owner); /* add_message has reserved what it needs */

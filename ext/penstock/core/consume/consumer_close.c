@@ -27,7 +27,7 @@ static void answer_waiting(struct ps_consumer *consumer)
     while ((event = rd_kafka_queue_poll(consumer->control, 0))) serve_while_closing(consumer, event);
 }
 
-/* Closing needs the rest of its time to leave the group. While no coordinator answers, it cannot be left either. */
+/* Closing needs the rest of its time to leave the group. While no coordinator answers, it cannot leave either. */
 static int64_t commit_by_us(const struct ps_consumer *consumer, int64_t begun_us)
 {
     int64_t close_by_us = atomic_load(&consumer->client.close_by_us); /* ps_client_hurry may shorten it */
@@ -48,9 +48,8 @@ static void await_first_assignment(struct ps_consumer *consumer)
 }
 
 /*
- * Leaves the group. False: time ran out first, or the group cannot be left. However late it
- * is, this does not stop while the queue has events: librdkafka waits for ever for the answer to a rebalance event, also in
- * rd_kafka_destroy.
+ * Leaves the group. False: time ran out first, or the group cannot be left. However late it is, this function goes on while the queue
+ * has events: librdkafka waits for ever for the answer to a rebalance event, also in rd_kafka_destroy.
  */
 static bool leave_group(struct ps_consumer *consumer, bool *aborts)
 {
@@ -117,8 +116,9 @@ static rd_kafka_resp_err_t commit_once(struct ps_consumer *consumer, rd_kafka_qu
 }
 
 /*
- * What is processed. librdkafka commits it only when it leaves the group, and then brokers may refuse it: it leaves first if a rebalance
- * event is still in the queue, or it is joining the group again (2.0.2 and 2.14). Messages would come again.
+ * Commits the offsets of processed messages. librdkafka would commit them when it leaves the group. Brokers may reject that commit: if a
+ * rebalance event is still in the queue, or the member joins the group again, librdkafka leaves before it commits (2.0.2 and 2.14).
+ * Then the next member gets these messages again.
  */
 static void commit_processed(struct ps_consumer *consumer, struct ps_commit_turn *turn, int64_t begun_us)
 {

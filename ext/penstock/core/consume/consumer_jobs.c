@@ -26,7 +26,7 @@ static int seek_timeout_ms(int timeout_ms)
     return (timeout_ms < LONGEST_SEEK_MS ? timeout_ms : LONGEST_SEEK_MS) * 1000;
 }
 
-/* A partition that was assigned later begins where the group has come to, perhaps behind what another member has processed. */
+/* A partition that was assigned after `epoch` begins at the group's offset: perhaps another member has processed messages before. */
 static void keep_held(struct ps_consumer_job *query)
 {
     for (int i = query->list->cnt - 1; i >= 0; i--) {
@@ -128,7 +128,7 @@ static rd_kafka_resp_err_t consumer_assign(struct ps_consumer_job *query)
 
 /* ---- assigning again what librdkafka has not begun ---- */
 
-/* Left to librdkafka, which asks for the committed offset, and nothing has come since. */
+/* Whether librdkafka has to ask for the committed offset of this partition, and no message has arrived since. */
 static bool waits_for_start(const struct ps_consumer *consumer, const rd_kafka_topic_partition_t *place)
 {
     const rd_kafka_topic_partition_t *assigned = rd_kafka_topic_partition_list_find(consumer->assigned, place->topic,
@@ -143,7 +143,7 @@ static void keep_waiting(struct ps_consumer_job *query)
         if (!waits_for_start(query->consumer, &query->list->elems[i])) rd_kafka_topic_partition_list_del_by_idx(query->list, i);
 }
 
-/* With range and roundrobin librdkafka only accepts whole assignments. The other partitions go on where the program has come to. */
+/* With range and roundrobin librdkafka only accepts whole assignments. The other partitions continue at the program's positions. */
 static rd_kafka_topic_partition_list_t *all_with(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *restarted)
 {
     rd_kafka_topic_partition_list_t *all = ps_plain_copy(consumer->assigned);
@@ -177,8 +177,8 @@ static rd_kafka_resp_err_t assign_again(struct ps_consumer *consumer, rd_kafka_t
     return err;
 }
 
-/* Of those in the list that wait for librdkafka to begin. If a rebalance is about to change the assignment, it is tried again
- * later. */
+/* Assigns those partitions of the list anew that librdkafka has not begun. If a rebalance is about to change the assignment, the taking
+ * thread starts such a job again later. */
 static void consumer_restart(struct ps_consumer_job *query)
 {
     struct ps_consumer *consumer = query->consumer;
@@ -204,7 +204,7 @@ static void consumer_restart(struct ps_consumer_job *query)
     pthread_mutex_unlock(&consumer->assigning);
 }
 
-/* The group has assigned it, and the answer to that is on its way. */
+/* Whether the group has assigned the partition, and no thread has answered yet. */
 static bool is_being_assigned(const struct ps_consumer *consumer, const rd_kafka_topic_partition_t *place)
 {
     rd_kafka_event_t *event = consumer->rebalance.event;
@@ -218,8 +218,9 @@ static bool is_assigned(const struct ps_consumer *consumer, const rd_kafka_topic
 }
 
 /*
- * librdkafka would begin a partition that is not paused again at the wrong offset (until 2.4.0, #2593). So it is asked to resume only
- * what this function has paused. While the listener runs, its partitions are not assigned yet: rebalance() pauses them.
+ * librdkafka would begin a partition that is not paused again at the wrong offset (until 2.4.0, #2593). So this
+ * function resumes only partitions that it has paused. While the listener runs, its partitions are not assigned yet:
+ * ps_consumer_rebalance pauses them.
  */
 static void consumer_pause(struct ps_consumer_job *query, bool paused)
 {

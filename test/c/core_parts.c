@@ -1418,7 +1418,7 @@ static void commits_part(void)
 
 /* ---- taking: polls of several threads, beside rebalances, rewinds, seeks, pauses and assignments ---- */
 
-enum { TAKEN_PARTITIONS = 3, TAKEN_MESSAGES = 500, TAKE_US = 2000 * 1000 };
+enum { TAKEN_PARTITIONS = 3, TAKEN_MESSAGES = 500, TAKE_US = 5000 * 1000 };
 
 static struct taking_part {
     struct ps_consumer *consumer;
@@ -1541,6 +1541,7 @@ static void *move_and_pause(void *unused)
 {
     (void)unused;
     struct ps_consumer *consumer = takes.consumer;
+    int64_t rejoins_us = takes.chosen ? PS_FOREVER : takes.until_us - TAKE_US + random_below(TAKE_US / 4);
     while (ps_now_us() < takes.until_us) {
         bool awaits = random_below(2);
         int64_t offset = random_below(TAKEN_MESSAGES);
@@ -1556,9 +1557,12 @@ static void *move_and_pause(void *unused)
         case 8: call_to_take(PS_CONSUMER_RESTART, places_to_take(0), 0, awaits); break;
         case 9:
             if (takes.chosen) call_to_take(PS_CONSUMER_ASSIGN, places_to_take(offset), 0, awaits);
-            else if (random_below(8) == 0) subscribe_to_take(random_below(2), awaits);
             break;
         default: usleep(random_below(5000));
+        }
+        if (ps_now_us() >= rejoins_us) {
+            subscribe_to_take(true, awaits);
+            rejoins_us = PS_FOREVER;
         }
     }
     await_latest_call();
@@ -1599,7 +1603,8 @@ static struct ps_consumer *new_taking(void)
     set(conf, "enable.auto.commit", "false");
     set(conf, "enable.partition.eof", "true");
     set(conf, "auto.offset.reset", "earliest");
-    set(conf, "session.timeout.ms", "2000");
+    set(conf, "session.timeout.ms", "4000"); /* the cluster answers the first JoinGroup after 3 s, and later ones a second less than this */
+    set(conf, "heartbeat.interval.ms", "500");
     set(conf, "partition.assignment.strategy", random_below(2) ? "range" : "cooperative-sticky");
     rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_REBALANCE | RD_KAFKA_EVENT_OFFSET_COMMIT | RD_KAFKA_EVENT_ERROR);
     struct ps_consumer_settings settings = consumer_settings;
@@ -1625,24 +1630,6 @@ static void poll_until_assigned(void)
     }
 }
 
-/* From the beginning each message comes once, in order, whatever was done before. */
-static void take_all(void)
-{
-    int64_t next[TAKEN_PARTITIONS] = { 0 }, deadline_us = ps_now_us() + PATIENCE_US;
-    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(TAKEN_PARTITIONS);
-    for (int32_t i = 0; i < TAKEN_PARTITIONS; i++) rd_kafka_topic_partition_list_add(list, "takes", i)->offset = 0;
-    call_to_take(PS_CONSUMER_ASSIGN, list, 0, true);
-    for (int left = TAKEN_PARTITIONS * TAKEN_MESSAGES; left > 0;) {
-        struct ps_taking taking = { .owner = UINT64_C(1) << 32, .max = 100 };
-        struct ps_fetched *fetched = poll_once(takes.consumer, &taking);
-        for (size_t i = 0; fetched && i < fetched->count; i++, left--)
-            if (fetched->records[i].offset != next[fetched->records[i].partition]++) die("a message that was lost, or came twice");
-        if (fetched) ps_fetched_unref(fetched);
-        else usleep(1000);
-        if (ps_now_us() > deadline_us) die("messages that did not come");
-    }
-}
-
 /* Answers the rebalances of the subscription that has ended. */
 static void settle_rebalances(void)
 {
@@ -1652,6 +1639,54 @@ static void settle_rebalances(void)
         poll_once(takes.consumer, &taking);
         if (ps_now_us() > deadline_us) die("a rebalance that is not answered");
         usleep(1000);
+    }
+}
+
+static rd_kafka_topic_partition_list_t *all_to_take(void)
+{
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(TAKEN_PARTITIONS);
+    for (int32_t i = 0; i < TAKEN_PARTITIONS; i++) rd_kafka_topic_partition_list_add(list, "takes", i)->offset = 0;
+    return list;
+}
+
+static bool called_with_success(enum ps_consumer_call call)
+{
+    struct ps_consumer_job *job = ps_consumer_start(takes.consumer, call, all_to_take(), 5000, 0);
+    if (!job) die("a last call of a consumer that takes messages");
+    await_job(&job->job, "a last call of a consumer that takes messages");
+    bool success = !job->err;
+    for (int i = 0; call == PS_CONSUMER_SEEK && i < job->list->cnt; i++) success &= !job->list->elems[i].err;
+    ps_job_unref(&job->job);
+    return success;
+}
+
+/* A cooperative member seeks, because librdkafka does not let it assign when it has unsubscribed (2.0.2). */
+static void read_from_the_beginning(bool seeks)
+{
+    int64_t deadline_us = ps_now_us() + PATIENCE_US;
+    if (!seeks && !takes.chosen) call_to_take(PS_CONSUMER_SUBSCRIBE, NULL, 0, true);
+    for (bool begun = false; !begun; usleep(1000)) {
+        if (ps_now_us() > deadline_us) die("partitions that cannot be read from the beginning");
+        if (seeks) poll_until_assigned();
+        else settle_rebalances();
+        begun = seeks ? called_with_success(PS_CONSUMER_RESUME) && called_with_success(PS_CONSUMER_SEEK)
+                      : called_with_success(PS_CONSUMER_ASSIGN);
+    }
+}
+
+/* From the beginning each message comes once, in order, whatever was done before. */
+static void take_all(void)
+{
+    int64_t next[TAKEN_PARTITIONS] = { 0 }, deadline_us = ps_now_us() + PATIENCE_US;
+    read_from_the_beginning(!takes.chosen && takes.consumer->rebalance.cooperative);
+    for (int left = TAKEN_PARTITIONS * TAKEN_MESSAGES; left > 0;) {
+        struct ps_taking taking = { .owner = UINT64_C(1) << 32, .max = 100 };
+        struct ps_fetched *fetched = poll_once(takes.consumer, &taking);
+        for (size_t i = 0; fetched && i < fetched->count; i++, left--)
+            if (fetched->records[i].offset != next[fetched->records[i].partition]++) die("a message that was lost, or came twice");
+        if (fetched) ps_fetched_unref(fetched);
+        else usleep(1000);
+        if (ps_now_us() > deadline_us) die("messages that did not come");
     }
 }
 
@@ -1668,10 +1703,7 @@ static void taking_part(void)
         }
         takes.until_us = ps_now_us() + TAKE_US;
         run_threads(5, bodies, NULL);
-        if (!takes.chosen) {
-            call_to_take(PS_CONSUMER_SUBSCRIBE, NULL, 0, true);
-            settle_rebalances();
-        }
+        if (!takes.chosen && atomic_load(&takes.consumer->counts.rebalances) == 0) die("no rebalance");
         take_all();
         end_consumer(takes.consumer, 2000);
     } while (!time_is_up());

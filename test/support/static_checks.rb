@@ -45,7 +45,20 @@ class StaticChecks
             "ruby" => %w[core/base core/wait core/client core/produce core/consume core/admin shared],
             "message_pack" => %w[shared] }.freeze
   # Files of one folder that call each other in a circle, and why.
-  CIRCLES = {}.freeze
+  CIRCLES = {
+    %w[core/base/platform.c core/base/random.c] => "threads begin and end with OpenSSL's random numbers, and so does a fork",
+    %w[core/client/client.c core/client/credentials.c core/client/registry.c] =>
+      "a client is in the list of open clients, which closes them; its tokens are asked for while it opens",
+    %w[core/client/dispatch.c core/client/events.c] => "a queue of events and the threads that dispatch it hold each other",
+    %w[core/client/poller.c core/client/watch.c] => "a thread that watches its client takes over from the poller, and hands back",
+    %w[ruby/batch.c ruby/consumed_message.c] => "a batch makes messages, and both share its memory",
+    %w[ruby/consumer_calls.c ruby/poll_methods.c] => "polls call the rebalance listener; marking rewinds what a poll did not return",
+    %w[ruby/delivery_handle.c ruby/event_source.c ruby/producer_class.c] => "a producer's events have delivery reports",
+    %w[ruby/fiber_wait.c ruby/nogvl.c] => "a wait is a fiber's or a thread's",
+    %w[message_pack/message_pack.c message_pack/message_pack_buffer.c message_pack/message_pack_keys.c message_pack/message_pack_packer.c
+       message_pack/message_pack_read.c message_pack/message_pack_unpacker.c message_pack/message_pack_write.c] => "objects of the program pack and unpack others"
+  }.freeze
+  SETS_UP = /_init\z/ # functions that only set up a class's methods, file by file
   # Only this file makes Strings of text from outside.
   TEXT = "ruby/foreign_text.c"
   # Functions that make a String of bytes, or put a C String into one, and their literal arguments in these sources, which are
@@ -186,7 +199,7 @@ class StaticChecks
 
   # @return [Array<String>] the other files of its folder that it calls
   def neighbours(file)
-    graph.called_in(file).filter_map { |name| places[name] }.uniq.select { |other| other != file && File.dirname(other) == File.dirname(file) }
+    graph.called_in(file).grep_v(SETS_UP).filter_map { |name| places[name] }.uniq.select { |other| other != file && File.dirname(other) == File.dirname(file) }
   end
 
   def calls_among(files)

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- batches and their chunks ---- */
 
@@ -381,17 +380,4 @@ void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event)
     }
     ps_space_freed(&producer->space, freed);
     if (published) ps_events_append(producer->events, published);
-}
-
-/* ---- for flushes ---- */
-
-/* When this thread can borrow the client, no other thread is settling messages. */
-bool ps_producer_await_settling(struct ps_producer *producer, int64_t deadline_us)
-{
-    while (!ps_poller_borrow(&producer->polled)) {
-        if (ps_remaining_ms(deadline_us) == 0) return false;
-        usleep(100);
-    }
-    ps_poller_hand_back(&producer->polled);
-    return true;
 }

@@ -197,8 +197,6 @@ void ps_batch_release(struct ps_batch *batch); /* releases the references of the
 /* Settles [from, size) as failed, at once. */
 void ps_batch_never_sent(struct ps_batch *batch, uint32_t from, rd_kafka_resp_err_t err);
 void ps_deliveries_settle(struct ps_producer *producer, rd_kafka_event_t *event); /* serving thread; destroys event */
-/* After librdkafka has reported all messages: waits until no thread is settling them. False: the deadline came first. */
-bool ps_producer_await_settling(struct ps_producer *producer, int64_t deadline_us);
 void ps_delivery_retain(struct ps_delivery *delivery);
 void ps_delivery_unref(struct ps_delivery *delivery);
 void ps_delivery_release(struct ps_event *event); /* releases the reference of a delivery in the event queue */

@@ -122,7 +122,7 @@ static void flush_run(struct ps_job *job)
         flush->flushed = flush_slice(producer, remaining_ms);
         if (flush->flushed || remaining_ms == 0) break;
     }
-    if (flush->flushed) flush->flushed = ps_producer_await_settling(producer, flush->deadline_us);
+    if (flush->flushed) flush->flushed = ps_poller_await_served(&producer->polled, flush->deadline_us);
     ps_client_exit(&producer->client);
 }
 

@@ -13,7 +13,7 @@ class RoomConstants
   end
 
   # @return [Hash{String => Array<String>}] the constants that each file uses, by their full names
-  def used = @used.to_h { |file, uses| [file, uses.filter_map { |around, path| resolve(around, path) }.uniq] }
+  def used = @used.transform_values { |uses| uses.filter_map { |around, path| resolve(around, path) }.uniq }
 
   # @return [Array<String>] the files that define it
   def files_of(name) = @defined.fetch(name).uniq

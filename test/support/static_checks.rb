@@ -52,11 +52,12 @@ class StaticChecks
     %w[core/client/dispatch.c core/client/events.c] => "a queue of events and the threads that dispatch it hold each other",
     %w[core/client/poller.c core/client/watch.c] => "a thread that watches its client takes over from the poller, and hands back",
     %w[ruby/batch.c ruby/consumed_message.c] => "a batch makes messages, and both share its memory",
-    %w[ruby/consumer_calls.c ruby/poll_methods.c] => "polls call the rebalance listener; marking rewinds what a poll did not return",
+    %w[ruby/consumer_calls.c ruby/poll_methods.c] => "polls call the rebalance listener; marking rewinds unreceived messages",
     %w[ruby/delivery_handle.c ruby/event_source.c ruby/producer_class.c] => "a producer's events have delivery reports",
     %w[ruby/fiber_wait.c ruby/nogvl.c] => "a wait is a fiber's or a thread's",
-    %w[message_pack/message_pack.c message_pack/message_pack_buffer.c message_pack/message_pack_keys.c message_pack/message_pack_packer.c
-       message_pack/message_pack_read.c message_pack/message_pack_unpacker.c message_pack/message_pack_write.c] => "objects of the program pack and unpack others"
+    %w[message_pack/message_pack.c message_pack/message_pack_buffer.c message_pack/message_pack_keys.c
+       message_pack/message_pack_packer.c message_pack/message_pack_read.c message_pack/message_pack_unpacker.c
+       message_pack/message_pack_write.c] => "objects of the program pack and unpack others"
   }.freeze
   SETS_UP = /_init\z/ # functions that only set up a class's methods, file by file
   # Only this file makes Strings of text from outside.
@@ -199,12 +200,14 @@ class StaticChecks
 
   # @return [Array<String>] the other files of its folder that it calls
   def neighbours(file)
-    graph.called_in(file).grep_v(SETS_UP).filter_map { |name| places[name] }.uniq.select { |other| other != file && File.dirname(other) == File.dirname(file) }
+    called = graph.called_in(file).grep_v(SETS_UP).filter_map { |name| places[name] }.uniq
+    called.select { |other| other != file && File.dirname(other) == File.dirname(file) }
   end
 
   def calls_among(files)
     files.flat_map do |file|
-      graph.called_in(file).filter_map { |name| "#{File.basename(file)} calls #{name}" if files.include?(places[name]) && places[name] != file }
+      called = graph.called_in(file).select { |name| files.include?(places[name]) && places[name] != file }
+      called.map { |name| "#{File.basename(file)} calls #{name}" }
     end
   end
 

@@ -14,7 +14,7 @@ bool ps_ask_goes_on(const struct ps_consumer_job *query)
 
 /* ---- one question ---- */
 
-/* Asks for the partitions of a topic, which also tells librdkafka who leads them. */
+/* Asks for the partitions of a topic, from which librdkafka also learns which brokers lead them. */
 static rd_kafka_resp_err_t ask_partitions(rd_kafka_t *rk, const char *topic, int timeout_ms,
                                           rd_kafka_topic_partition_list_t *partitions)
 {

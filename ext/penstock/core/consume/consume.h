@@ -350,7 +350,7 @@ struct ps_lasting {
     pthread_mutex_t lock;
     struct ps_problem problem;
     bool known;              /* it lasts */
-    bool begins_anew;        /* the program has tried again since a poll has raised it */
+    bool begins_anew;        /* the program has subscribed anew: the next error is raised at once */
     _Atomic int64_t due_us;  /* when a poll raises it again; PS_FOREVER: it does not last */
 };
 

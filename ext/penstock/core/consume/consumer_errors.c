@@ -203,7 +203,7 @@ bool ps_consumer_absorb_error(struct ps_consumer *consumer, rd_kafka_resp_err_t 
 }
 
 /*
- * librdkafka returns most errors of a partition as messages. That the partition does not exist it tells here instead, with a text
+ * librdkafka returns most errors of a partition as messages. It calls this callback instead if a partition does not exist, with a text
  * that begins with "topic [partition]: " (2.0.2 to 2.14).
  */
 void ps_partition_error_cb(rd_kafka_t *rk, int err, const char *reason, void *opaque)

@@ -1164,7 +1164,7 @@ static void use(struct shared *shared)
         if (ps_tokens_enter(client)) ps_client_exit_long(client);
         break;
     case 6: ps_rejection_now(&client->rejection, text, sizeof(text)); break;
-    case 7: ps_registry_close_by_us(); break;
+    case 7: ps_registry_closed_by_us(); break;
     default:
         if (shared->consumer) use_consumer((struct ps_consumer *)client);
         else use_client((struct ps_producer *)client, shared->transactional);

@@ -262,7 +262,7 @@ static void use_client(struct ps_producer *producer, struct ps_events *events)
     ps_poller_stats(producer->polled.poller, &stats);
     if (stats.clients == 0 || !stats.thread_id) die("the poller");
     if (ps_registry_count() == 0) die("the registry");
-    ps_registry_close_by_us();
+    ps_registry_closed_by_us();
     close_it(&producer->client);
 }
 

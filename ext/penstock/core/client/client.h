@@ -313,6 +313,7 @@ bool ps_poller_borrow_or_retry(struct ps_polled *polled);
 /* For one time slice; ends early with the wait of `waiter` (may be NULL), or at the deadline. */
 void ps_poller_serve(struct ps_polled *polled, const struct ps_waiter *waiter, int64_t deadline_us);
 void ps_poller_hand_back(struct ps_polled *polled);
+void ps_poller_sweep_every(struct ps_polled *polled, int64_t sweep_us); /* the poller's thread, which serves the client */
 /* Waits until no thread serves the client. False: the deadline came first. After a flush, all delivery results are settled then. */
 bool ps_poller_await_served(struct ps_polled *polled, int64_t deadline_us);
 void ps_poller_stats(struct ps_poller *poller, struct ps_poller_stats *stats);

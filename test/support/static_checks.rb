@@ -19,6 +19,8 @@ class StaticChecks
     ["core/produce/delivery.c", "ps_deliveries_settle", "-Wanalyzer-malloc-leak"] => "reason, too",
     ["core/produce/delivery.c", "ps_batch_never_sent", "-Wanalyzer-malloc-leak"] => "reason, too",
     ["core/consume/commits.c", "wait_behind_all", "-Wanalyzer-malloc-leak"] => "ps_list_merge destroys the list that it replaces",
+    ["core/consume/consumer_jobs.c", "ps_consumer_restart_if_due",
+     "-Wanalyzer-malloc-leak"] => "the job's thread and the consumer have references",
     ["core/consume/fetched.c", "topic_number", "-Wanalyzer-malloc-leak"] => "is in the array, which frees it",
     ["core/consume/fetched.c", "ps_fetched_end", "-Wanalyzer-malloc-leak"] => "the same",
     ["core/client/events.c", "ps_events_statistics",

@@ -317,7 +317,11 @@ struct ps_consumer *penstock_consumer_open(VALUE client); /* the same, opened if
 /* Raises once brokers have rejected the consumer for long enough: in each thread that waits for them, and again each second. */
 void penstock_consumer_check_rejected(struct ps_consumer *consumer);
 VALUE penstock_consumer_group(const struct ps_consumer *consumer); /* its group.id; nil: none */
-void penstock_poll_methods_init(VALUE consumer_class);
+VALUE penstock_consumer_callbacks(VALUE client); /* Penstock::Consumer::Callbacks: what it calls when something happens */
+bool penstock_is_consumer_client(VALUE object);
+void penstock_poll_methods_init(VALUE client_class);
+VALUE penstock_consumer_poll(int argc, VALUE *argv, VALUE client);
+VALUE penstock_consumer_poll_batch(int argc, VALUE *argv, VALUE client);
 /* Calls the listener for the rebalance, then answers. Raises what the listener raises. */
 void penstock_tell_rebalance(VALUE self, struct ps_consumer *consumer);
 void penstock_consumer_calls_init(VALUE client_class);

@@ -67,7 +67,7 @@ static void raise_problem(const struct polling *polling)
     };
     ps_increase(&consumer->counts.errors, 1);
     VALUE error = penstock_error_new(penstock_consume_error, &context, text_of(problem));
-    rb_funcall(polling->self, rb_intern("publish_poll_error"), 1, error);
+    rb_funcall(penstock_consumer_callbacks(polling->self), rb_intern("poll_failed"), 1, error);
     rb_exc_raise(error);
 }
 

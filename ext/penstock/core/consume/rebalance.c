@@ -97,6 +97,7 @@ void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event
         ps_consumer_store(consumer);
         ps_consumer_resume_revoked(consumer, partitions); /* M:revoked_partitions_resumed */
         ps_consumer_drop_messages(consumer, partitions);
+        if (consumer->rebalance.lost) ps_increase(&consumer->counts.lost_partitions, (uint64_t)partitions->cnt);
         ps_ledger_revoked(&consumer->ledger, partitions, consumer->rebalance.lost); /* from here on, no thread adds a commit of them */
         ps_async_commits_revoked(consumer, partitions);
         ps_consumer_remove_assigned(consumer, partitions);

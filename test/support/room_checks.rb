@@ -16,10 +16,12 @@ class RoomChecks
   # Constants of higher rooms that files use, and why: the method that names them runs when everything is loaded.
   UPWARDS = {
     "a committed offset is the same value to consumers, admin clients and transactions" => [
-      %w[admin/group_offset_calls.rb Offset], %w[admin/partition_lists.rb Offset], %w[producer/exactly_once.rb Offset]
+      %w[admin/group_offset_requests.rb Offset], %w[admin/partition_lists.rb Offset], %w[producer/exactly_once.rb Offset]
     ],
     "a producer commits a consumer's offsets" => [
-      %w[producer/consumed_batch.rb Consumer], %w[producer/exactly_once.rb Consumer], %w[producer/exactly_once.rb Batch]
+      %w[producer/consumed_batch.rb Consumer], %w[producer/consumed_batch.rb ConsumerRegistry],
+      %w[producer/exactly_once.rb Consumer], %w[producer/exactly_once.rb ConsumerRegistry], %w[producer/exactly_once.rb Batch],
+      %w[producer/transaction_runner.rb ConsumerRegistry]
     ],
     "every signal is handled alike, and a method that traps raises a public error" => [
       %w[base/signal_trap.rb ErrorFactory], %w[base/signal_trap.rb SignalTrapError]

@@ -1054,7 +1054,6 @@ static void events_part(void)
 struct shared { /* a client or a consumer; each thread has a reference */
     struct ps_client *client;
     bool consumer, transactional;
-    pthread_mutex_t gvl; /* held by the thread that takes a consumer's events, one thread at a time */
 };
 
 static void use_client(struct ps_producer *producer, bool transactional)
@@ -1110,27 +1109,33 @@ static void use_client(struct ps_producer *producer, bool transactional)
     }
 }
 
-static void use_consumer(struct ps_consumer *consumer, struct shared *shared)
+/* Like Ruby's polls (poll_methods.c), with a listener that returns at once. Returns what it has taken, or NULL. */
+static struct ps_fetched *poll_once(struct ps_consumer *consumer, struct ps_taking *taking)
 {
-    if (random_below(3) == 0) { /* like a poll */
-        pthread_mutex_lock(&shared->gvl);
-        if (ps_client_enter(&consumer->client)) {
-            rd_kafka_event_t *event = ps_consumer_take(consumer);
-            if (event && random_below(8) == 0) {
-                ps_consumer_hold(consumer, event);
-                event = NULL;
-            }
-            if (event && rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE) {
-                ps_consumer_begin_answer(consumer, event);
-                ps_consumer_answer_locked(consumer, NULL);
-                event = NULL;
-            }
-            if (event) ps_consumer_absorb(consumer, event); /* destroys it */
-            ps_consumer_store(consumer);
+    taking->consumer = consumer;
+    if (consumer->settings.mark == PS_MARK_NEXT_POLL) ps_ledger_finish(&consumer->ledger, taking->owner);
+    if (!ps_client_enter(&consumer->client)) return NULL;
+    enum ps_taken taken = ps_take_now(taking);
+    if (taken == PS_TAKE_BLOCKS) taken = ps_take(taking);
+    if (taken == PS_TAKE_NO_MEMORY) die("a poll without memory");
+    if (taken == PS_TAKE_LISTENER && random_below(4) == 0) ps_consumer_answer_later(consumer);
+    else if (taken == PS_TAKE_LISTENER) ps_consumer_answer(consumer, NULL);
+    ps_client_exit(&consumer->client);
+    free(taking->problem);
+    if (ps_taking_count(taking) > 0) ps_ledger_receive(&consumer->ledger, taking->owner, true);
+    return taking->fetched;
+}
+
+static void use_consumer(struct ps_consumer *consumer)
+{
+    if (random_below(3) == 0) {
+        struct ps_taking taking = { .owner = 1 + (uint64_t)random_below(3), .max = 1 + (size_t)random_below(100) };
+        struct ps_fetched *fetched = poll_once(consumer, &taking);
+        if (fetched) ps_fetched_unref(fetched);
+        if (random_below(2) && ps_client_enter(&consumer->client)) {
             ps_consumer_notice(consumer);
             ps_client_exit(&consumer->client);
         }
-        pthread_mutex_unlock(&shared->gvl);
         return;
     }
     enum ps_consumer_call call = (enum ps_consumer_call)random_below(9);
@@ -1159,9 +1164,9 @@ static void use(struct shared *shared)
         if (ps_tokens_enter(client)) ps_client_exit_long(client);
         break;
     case 6: ps_rejection_now(&client->rejection, text, sizeof(text)); break;
-    case 7: ps_registry_close_by_us(); break;
+    case 7: ps_registry_closed_by_us(); break;
     default:
-        if (shared->consumer) use_consumer((struct ps_consumer *)client, shared);
+        if (shared->consumer) use_consumer((struct ps_consumer *)client);
         else use_client((struct ps_producer *)client, shared->transactional);
     }
 }
@@ -1233,7 +1238,6 @@ static void *open_and_close(void *unused)
     for (int kind = random_below(3); !time_is_up(); kind++, rounds++) {
         struct shared shared = { .consumer = kind % 3 == 1, .transactional = kind % 3 == 2 };
         struct ps_client *client = shared.client = new_open(&shared);
-        pthread_mutex_init(&shared.gvl, NULL);
         for (int i = 0; i < 3; i++) ps_client_retain(client);
         run_threads(3, bodies, &shared);
         struct ps_job *closing = ps_client_close(client, 0, NULL);
@@ -1245,7 +1249,6 @@ static void *open_and_close(void *unused)
         if (atomic_load(&client->calls) > 0 || atomic_load(&client->long_calls) > 0) die("calls that never left");
         if (client->kind->pending(client) > 0) die("messages of a closed client");
         ps_client_abandon(client);
-        pthread_mutex_destroy(&shared.gvl);
     }
     return NULL;
 }
@@ -1410,6 +1413,314 @@ static void commits_part(void)
         pthread_mutex_destroy(&committing[i].lock);
         pthread_rwlock_destroy(&committing[i].used);
     }
+    await_empty_registry();
+}
+
+/* ---- taking: polls of several threads, beside rebalances, rewinds, seeks, pauses and assignments ---- */
+
+enum { TAKEN_PARTITIONS = 3, TAKEN_MESSAGES = 500, TAKE_US = 5000 * 1000 };
+
+static struct taking_part {
+    struct ps_consumer *consumer;
+    int64_t until_us;
+    _Atomic uint64_t next_owner;
+    bool chosen; /* the program assigns the partitions, and no group */
+} takes;
+
+static void check_report_cb(rd_kafka_t *rk, const rd_kafka_message_t *message, void *unused)
+{
+    (void)rk, (void)unused;
+    if (message->err || message->offset != (int64_t)(intptr_t)message->_private) die("a message to take that has another offset");
+}
+
+/* The payload of each message is its offset. */
+static void produce_messages_to_take(void)
+{
+    char errstr[256], payload[32];
+    rd_kafka_conf_t *conf = conf_for(bootstraps, NULL);
+    rd_kafka_conf_set_events(conf, 0);
+    rd_kafka_conf_set_dr_msg_cb(conf, check_report_cb);
+    rd_kafka_t *rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, errstr, sizeof(errstr));
+    if (!rk) die(errstr);
+    for (intptr_t i = 0; i < TAKEN_MESSAGES; i++) {
+        int size = snprintf(payload, sizeof(payload), "%ld", (long)i);
+        for (int32_t partition = 0; partition < TAKEN_PARTITIONS; partition++)
+            if (rd_kafka_producev(rk, RD_KAFKA_V_TOPIC("takes"), RD_KAFKA_V_PARTITION(partition), RD_KAFKA_V_VALUE(payload, (size_t)size),
+                                  RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY), RD_KAFKA_V_OPAQUE((void *)i), RD_KAFKA_V_END))
+                die("a message to take");
+    }
+    if (rd_kafka_flush(rk, PATIENCE_US / 1000)) die("messages to take that were not delivered");
+    rd_kafka_destroy(rk);
+}
+
+static void check_taken(struct ps_fetched *fetched)
+{
+    int64_t before[TAKEN_PARTITIONS] = { -1, -1, -1 };
+    if (!ps_fetched_read(fetched)) die("released messages");
+    for (size_t i = 0; i < fetched->count; i++) {
+        const struct ps_record *record = &fetched->records[i];
+        char payload[32] = "";
+        if (strcmp(fetched->topics[record->topic], "takes") != 0) continue;
+        memcpy(payload, fetched->bytes + record->place + record->key_size, record->payload_size);
+        if (atoll(payload) != record->offset) die("a message with another payload");
+        if (record->offset <= before[record->partition]) die("messages of one poll out of order");
+        before[record->partition] = record->offset;
+    }
+    ps_fetched_done(fetched);
+}
+
+static void mark_some(struct ps_consumer *consumer, const struct ps_fetched *fetched)
+{
+    for (size_t i = 0; i < fetched->count; i++) {
+        const struct ps_record *record = &fetched->records[i];
+        if (random_below(8)) continue;
+        ps_ledger_mark(&consumer->ledger, fetched->topics[record->topic], record->partition, record->offset, -1, fetched->epoch);
+        ps_consumer_marked(consumer);
+    }
+}
+
+static void *take_and_mark(void *unused)
+{
+    (void)unused;
+    struct ps_consumer *consumer = takes.consumer;
+    uint64_t owner = atomic_fetch_add(&takes.next_owner, 1) + 1;
+    while (ps_now_us() < takes.until_us) {
+        struct ps_taking taking = {
+            .owner = owner, .max = 1 + (size_t)random_below(100), .ends = random_below(2), .one_partition = random_below(4) == 0,
+            .most_bytes = random_below(4) ? 0 : 1 + (size_t)random_below(500), .control_only = random_below(16) == 0,
+        };
+        taking.single = taking.max == 1;
+        struct ps_fetched *fetched = poll_once(consumer, &taking);
+        if (fetched) check_taken(fetched);
+        if (fetched && random_below(2)) mark_some(consumer, fetched);
+        if (fetched && fetched->count > 0) rounds++;
+        if (fetched) ps_fetched_unref(fetched);
+        else usleep(random_below(500));
+    }
+    return NULL;
+}
+
+static rd_kafka_topic_partition_list_t *places_to_take(int64_t offset)
+{
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(TAKEN_PARTITIONS);
+    for (int32_t i = 0; i < TAKEN_PARTITIONS; i++)
+        if (random_below(2)) rd_kafka_topic_partition_list_add(list, "takes", i)->offset = offset;
+    return list;
+}
+
+static struct ps_consumer_job *latest_call; /* whose end no thread has awaited; of one thread */
+
+static void await_latest_call(void)
+{
+    if (!latest_call) return;
+    await_job(&latest_call->job, "a call of a consumer that takes messages");
+    ps_job_unref(&latest_call->job);
+    latest_call = NULL;
+}
+
+/* Owns the list. Two calls may run at a time. */
+static void call_to_take(enum ps_consumer_call call, rd_kafka_topic_partition_list_t *list, uint64_t epoch, bool awaits)
+{
+    struct ps_consumer_job *job = ps_consumer_start(takes.consumer, call, list, 5000, epoch);
+    if (!job) die("a call of a consumer that takes messages");
+    if (call == PS_CONSUMER_COMMIT_PROCESSED) { /* it waits for as long as the member joins its group, and reading does not depend on it */
+        ps_job_abandon(&job->job);
+        return;
+    }
+    await_latest_call();
+    latest_call = job;
+    if (awaits) await_latest_call();
+}
+
+/* The group assigns again: the member stays, and subscribes to other topics. */
+static void subscribe_to_take(bool more, bool awaits)
+{
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(2);
+    rd_kafka_topic_partition_list_add(list, "takes", RD_KAFKA_PARTITION_UA);
+    if (more) rd_kafka_topic_partition_list_add(list, "commits", RD_KAFKA_PARTITION_UA);
+    call_to_take(PS_CONSUMER_SUBSCRIBE, list, 0, awaits);
+}
+
+static void *move_and_pause(void *unused)
+{
+    (void)unused;
+    struct ps_consumer *consumer = takes.consumer;
+    int64_t rejoins_us = takes.chosen ? PS_FOREVER : takes.until_us - TAKE_US + random_below(TAKE_US / 4);
+    while (ps_now_us() < takes.until_us) {
+        bool awaits = random_below(2);
+        int64_t offset = random_below(TAKEN_MESSAGES);
+        switch (random_below(12)) {
+        case 0: call_to_take(PS_CONSUMER_SEEK, places_to_take(random_below(4) ? offset : RD_KAFKA_OFFSET_BEGINNING), 0, awaits); break;
+        case 1: call_to_take(PS_CONSUMER_SEEK_BACK, places_to_take(offset / 2), 0, awaits); break;
+        case 2: call_to_take(PS_CONSUMER_REWIND, places_to_take(offset), ps_ledger_epoch(&consumer->ledger), awaits); break;
+        case 3: call_to_take(PS_CONSUMER_PAUSE, places_to_take(0), 0, awaits); break;
+        case 4:
+        case 5: call_to_take(PS_CONSUMER_RESUME, places_to_take(0), 0, awaits); break;
+        case 6: call_to_take(PS_CONSUMER_COMMIT_PROCESSED, NULL, ps_ledger_epoch(&consumer->ledger), awaits); break;
+        case 7: ps_consumer_commit_async(consumer, NULL); break;
+        case 8: call_to_take(PS_CONSUMER_RESTART, places_to_take(0), 0, awaits); break;
+        case 9:
+            if (takes.chosen) call_to_take(PS_CONSUMER_ASSIGN, places_to_take(offset), 0, awaits);
+            break;
+        default: usleep(random_below(5000));
+        }
+        if (ps_now_us() >= rejoins_us) {
+            subscribe_to_take(true, awaits);
+            rejoins_us = PS_FOREVER;
+        }
+    }
+    await_latest_call();
+    return NULL;
+}
+
+/* As ConsumerSet#wait, Consumer#lag, keep_alive and others do. */
+static void *look_at_taking(void *unused)
+{
+    (void)unused;
+    struct ps_consumer *consumer = takes.consumer;
+    struct ps_membership membership = { .consumer = consumer };
+    uint64_t owner = atomic_fetch_add(&takes.next_owner, 1) + 1;
+    while (ps_now_us() < takes.until_us) {
+        bool worked_on;
+        if (!ps_client_enter(&consumer->client)) die("a consumer that is not open");
+        switch (random_below(6)) {
+        case 0: ps_consumer_may_take(consumer, owner, &worked_on); break;
+        case 1: ps_consumer_notice(consumer); break;
+        case 2: ps_consumer_passed(consumer, "takes", random_below(TAKEN_PARTITIONS)); break;
+        case 3: ps_consumer_membership(&membership); break;
+        case 4: ps_consumer_must_answer(consumer); break;
+        default: ps_consumer_look_again_us(consumer);
+        }
+        ps_client_exit(&consumer->client);
+        usleep(random_below(1000));
+    }
+    return NULL;
+}
+
+static struct ps_consumer *new_taking(void)
+{
+    static unsigned made;
+    char id[32], errstr[512];
+    snprintf(id, sizeof(id), "takes-%u", made++);
+    rd_kafka_conf_t *conf = conf_for(bootstraps, NULL);
+    set(conf, "group.id", id);
+    set(conf, "enable.auto.commit", "false");
+    set(conf, "enable.partition.eof", "true");
+    set(conf, "auto.offset.reset", "earliest");
+    set(conf, "session.timeout.ms", "4000"); /* the cluster answers the first JoinGroup after 3 s, and later ones a second less than this */
+    set(conf, "heartbeat.interval.ms", "500");
+    set(conf, "partition.assignment.strategy", random_below(2) ? "range" : "cooperative-sticky");
+    rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_REBALANCE | RD_KAFKA_EVENT_OFFSET_COMMIT | RD_KAFKA_EVENT_ERROR);
+    struct ps_consumer_settings settings = consumer_settings;
+    settings.grouped = true;
+    settings.listens = random_below(4) > 0;
+    settings.ends = true;
+    settings.hold_us = random_below(2) ? 20000 : 0;
+    settings.mark = (enum ps_mark)random_below(3);
+    settings.commit_every_us = random_below(4) ? 2000 : 0;
+    struct ps_consumer *consumer = ps_consumer_new(conf, id, &settings);
+    if (ps_client_open(&consumer->client, errstr, sizeof(errstr)) < 0) die(errstr);
+    return consumer;
+}
+
+static void poll_until_assigned(void)
+{
+    int64_t deadline_us = ps_now_us() + PATIENCE_US;
+    while (atomic_load(&takes.consumer->counts.assigned) < TAKEN_PARTITIONS) {
+        struct ps_taking taking = { .owner = UINT64_C(1) << 32, .max = 10, .control_only = true };
+        poll_once(takes.consumer, &taking);
+        if (ps_now_us() > deadline_us) die("partitions that the group did not assign");
+        usleep(1000);
+    }
+}
+
+/* Answers the rebalances of the subscription that has ended. */
+static void settle_rebalances(void)
+{
+    int64_t deadline_us = ps_now_us() + PATIENCE_US;
+    while (ps_consumer_must_answer(takes.consumer)) {
+        struct ps_taking taking = { .owner = UINT64_C(1) << 32, .max = 1, .control_only = true };
+        poll_once(takes.consumer, &taking);
+        if (ps_now_us() > deadline_us) die("a rebalance that is not answered");
+        usleep(1000);
+    }
+}
+
+static rd_kafka_topic_partition_list_t *all_to_take(void)
+{
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(TAKEN_PARTITIONS);
+    for (int32_t i = 0; i < TAKEN_PARTITIONS; i++) rd_kafka_topic_partition_list_add(list, "takes", i)->offset = 0;
+    return list;
+}
+
+static bool called_with_success(enum ps_consumer_call call)
+{
+    struct ps_consumer_job *job = ps_consumer_start(takes.consumer, call, all_to_take(), 5000, 0);
+    if (!job) die("a last call of a consumer that takes messages");
+    await_job(&job->job, "a last call of a consumer that takes messages");
+    bool success = !job->err;
+    for (int i = 0; call == PS_CONSUMER_SEEK && i < job->list->cnt; i++) success &= !job->list->elems[i].err;
+    ps_job_unref(&job->job);
+    return success;
+}
+
+/* A cooperative member seeks, because librdkafka does not let it assign when it has unsubscribed (2.0.2). */
+static void read_from_the_beginning(bool seeks)
+{
+    int64_t deadline_us = ps_now_us() + PATIENCE_US;
+    if (!seeks && !takes.chosen) call_to_take(PS_CONSUMER_SUBSCRIBE, NULL, 0, true);
+    for (bool begun = false; !begun; usleep(1000)) {
+        if (ps_now_us() > deadline_us) die("partitions that cannot be read from the beginning");
+        if (seeks) poll_until_assigned();
+        else settle_rebalances();
+        begun = seeks ? called_with_success(PS_CONSUMER_RESUME) && called_with_success(PS_CONSUMER_SEEK)
+                      : called_with_success(PS_CONSUMER_ASSIGN);
+    }
+}
+
+/* From the beginning each message comes once, in order, whatever was done before. If the group has rebalanced meanwhile, for example as a
+ * busy machine has let the session end, false. */
+static bool take_all(void)
+{
+    int64_t next[TAKEN_PARTITIONS] = { 0 }, deadline_us = ps_now_us() + PATIENCE_US;
+    bool seeks = !takes.chosen && takes.consumer->rebalance.cooperative;
+    if (seeks) poll_until_assigned();
+    uint64_t rebalances = atomic_load(&takes.consumer->counts.rebalances);
+    read_from_the_beginning(seeks);
+    if (!seeks) rebalances = atomic_load(&takes.consumer->counts.rebalances);
+    for (int left = TAKEN_PARTITIONS * TAKEN_MESSAGES; left > 0;) {
+        struct ps_taking taking = { .owner = UINT64_C(1) << 32, .max = 100 };
+        struct ps_fetched *fetched = poll_once(takes.consumer, &taking);
+        if (atomic_load(&takes.consumer->counts.rebalances) != rebalances) {
+            if (fetched) ps_fetched_unref(fetched);
+            return false;
+        }
+        for (size_t i = 0; fetched && i < fetched->count; i++, left--)
+            if (fetched->records[i].offset != next[fetched->records[i].partition]++) die("a message that was lost, or came twice");
+        if (fetched) ps_fetched_unref(fetched);
+        else usleep(1000);
+        if (ps_now_us() > deadline_us) die("messages that did not come");
+    }
+    return true;
+}
+
+static void taking_part(void)
+{
+    static void *(*const bodies[])(void *) = { take_and_mark, take_and_mark, take_and_mark, move_and_pause, look_at_taking };
+    produce_messages_to_take();
+    do {
+        takes.consumer = new_taking();
+        takes.chosen = random_below(3) == 0;
+        if (!takes.chosen) {
+            subscribe_to_take(false, true);
+            poll_until_assigned();
+        }
+        takes.until_us = ps_now_us() + TAKE_US;
+        run_threads(5, bodies, NULL);
+        if (!takes.chosen && atomic_load(&takes.consumer->counts.rebalances) == 0) die("no rebalance");
+        while (!take_all()) {}
+        end_consumer(takes.consumer, 2000);
+    } while (!time_is_up());
     await_empty_registry();
 }
 
@@ -1772,7 +2083,7 @@ static bool take_space(void)
     return false;
 }
 
-static bool has_turn(const struct ps_place *place)
+static bool has_turn(const struct ps_space_place *place)
 {
     return ps_completion_done(&place->turn);
 }
@@ -1781,7 +2092,7 @@ static bool has_turn(const struct ps_place *place)
 static void turns_in_order(void)
 {
     struct ps_space *space = &queue.producer->space;
-    struct ps_place *places[6];
+    struct ps_space_place *places[6];
     ps_place_leave(ps_place_join(queue.producer, 1), false);
     for (int i = 0; i < 6; i++) {
         if (ps_space_line(space) != (i > 0)) die("a line that is empty with waiting calls, or not empty without");
@@ -1811,12 +2122,12 @@ static void turns_in_order(void)
     ps_place_leave(places[4], false); /* like a call that ran out of time */
     if (!has_turn(places[5])) die("the turn of a timed-out call is lost");
     if (ps_space_stuck(space, ps_now_us() + 2000000)) die("stuck without a waiting call");
-    struct ps_place *behind = ps_place_join(queue.producer, 1);
+    struct ps_space_place *behind = ps_place_join(queue.producer, 1);
     if (ps_space_stuck(space, ps_now_us())) die("an unused turn that counts as stuck at once");
     if (!ps_space_stuck(space, ps_now_us() + 2000000)) die("an unused turn that never counts as stuck");
     ps_space_unstick(space);
     if (!has_turn(behind)) die("no other turn while one turn is unused");
-    struct ps_place *last = ps_place_join(queue.producer, 1);
+    struct ps_space_place *last = ps_place_join(queue.producer, 1);
     ps_place_leave(behind, true);
     if (!has_turn(last)) die("turns stop while one turn is unused");
     ps_place_leave(places[5], true);
@@ -1829,7 +2140,7 @@ static void *queue_for_space(void *unused)
     (void)unused;
     struct ps_space *space = &queue.producer->space;
     while (!time_is_up()) {
-        struct ps_place *place = ps_place_join(queue.producer, 1 + (uint32_t)random_below(3));
+        struct ps_space_place *place = ps_place_join(queue.producer, 1 + (uint32_t)random_below(3));
         int64_t deadline_us = ps_now_us() + (random_below(8) ? PATIENCE_US : random_below(300));
         bool done = false, patient = true;
         while (!done && patient) {
@@ -2193,7 +2504,8 @@ static const struct part {
     { "wakeup", wakeup_part }, { "completion", completion_part }, { "bell", bell_part },
     { "bells", bells_part },   { "mailbox", mailbox_part },
     { "ready", ready_part },   { "watch", watch_part },           { "events", events_part },   { "rejected", rejected_part },
-    { "open", open_part },     { "commits", commits_part },       { "slot", slot_part },       { "chunks", chunks_part },
+    { "open", open_part },     { "commits", commits_part },       { "taking", taking_part },
+    { "slot", slot_part },       { "chunks", chunks_part },
     { "text", text_part },
     { "redaction", redaction_part }, { "space", space_part },
     { "admin", admin_part },
@@ -2214,6 +2526,7 @@ int main(int argc, char **argv)
     rd_kafka_t *rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf_for("127.0.0.1:1", NULL), NULL, 0);
     rd_kafka_mock_cluster_t *cluster = rd_kafka_mock_cluster_new(rk, 1);
     snprintf(bootstraps, sizeof(bootstraps), "%s", rd_kafka_mock_cluster_bootstraps(cluster));
+    rd_kafka_mock_topic_create(cluster, "takes", TAKEN_PARTITIONS, 1);
     rd_kafka_mock_topic_create(cluster, "commits", 3, 1); /* librdkafka repeats commits of unknown topics for half a second */
     poller = ps_poller_new(1);
     other_poller = ps_poller_new(2);

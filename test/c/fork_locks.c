@@ -46,7 +46,7 @@ static struct {
     struct ps_admin_call *call;
     struct ps_slot *slot; /* with a reference and a handle */
     struct ps_batch *batch;
-    struct ps_place *place;
+    struct ps_space_place *place;
     struct ps_job *job;
 } volatile now;
 
@@ -226,7 +226,7 @@ static void queue_for_space(struct ps_producer *producer)
 {
     struct ps_waiter waiter = { 0 };
     now.place = ps_place_join(producer, 1);
-    struct ps_place *place = now.place;
+    struct ps_space_place *place = now.place;
     if (ps_waiter_join(&waiter, &place->turn, NULL)) die("no turn for the first call");
     ps_place_try(place);
     ps_place_full(place);
@@ -262,7 +262,7 @@ static void use_client(struct ps_producer *producer, struct ps_events *events)
     ps_poller_stats(producer->polled.poller, &stats);
     if (stats.clients == 0 || !stats.thread_id) die("the poller");
     if (ps_registry_count() == 0) die("the registry");
-    ps_registry_close_by_us();
+    ps_registry_closed_by_us();
     close_it(&producer->client);
 }
 

@@ -19,9 +19,9 @@ class RoomsTest < Minitest::Test
     end
   end
 
-  def test_lib_has_no_file_outside_of_rooms_and_none_that_loads_upwards
+  def test_lib_has_no_file_outside_of_rooms_and_none_that_loads_or_uses_upwards
     found = RoomChecks.new(File.expand_path("../../lib", __dir__)).call
-    assert_equal 3, found.size
+    assert_equal 4, found.size
     assert_empty found.values.flatten
   end
 
@@ -51,6 +51,21 @@ class RoomsTest < Minitest::Test
     files = { "instrumentation/monitor.rb" => "require_relative \"listeners/logger\"\n",
               "instrumentation/listeners/logger.rb" => "" }
     assert_equal ["penstock/instrumentation/monitor.rb loads penstock/instrumentation/listeners/logger.rb"], findings(files)
+  end
+
+  def test_a_constant_of_a_higher_room_is_found
+    files = { "producer.rb" => "module Penstock\n  class Producer\n    class Part; end\n  end\nend\n",
+              "config/secret.rb" => "module Penstock\n  class Secret\n    def part = Producer::Part.new\n  end\nend\n",
+              "errors/error.rb" => "class Penstock::Error < ::Penstock::Producer; end\n",
+              "version.rb" => "module Penstock; end\n",
+              "consumer/text.rb" => "module Penstock\n  LIMIT = Secret.new if Unknown\nend\n" }
+    assert_equal ["penstock/config/secret.rb uses Producer::Part", "penstock/errors/error.rb uses Producer"], findings(files)
+  end
+
+  def test_a_constant_that_a_lower_room_defines_too_may_be_used
+    files = { "producer.rb" => "module Penstock\n  class Producer\n    NAME = 1\n    def name = [NAME, Producer]\n  end\nend\n",
+              "errors.rb" => "module Penstock\n  class Producer; end\n  KIND = Producer\nend\n" }
+    assert_empty findings(files)
   end
 
   def test_a_public_method_that_is_documented_as_private_is_found

@@ -109,6 +109,16 @@ class StaticChecksTest < Minitest::Test
     end
   end
 
+  def test_files_of_a_folder_that_call_each_other_in_a_circle_are_found
+    files = { "core/base/a.c" => "void ps_b(void);\nvoid ps_a(void) { ps_b(); }\n",
+              "core/base/b.c" => "void ps_c(void);\nvoid ps_b(void) { ps_c(); }\n",
+              "core/base/c.c" => "void ps_a(void);\nvoid ps_c(void) { ps_a(); }\nvoid ps_d(void) {}\n",
+              "core/base/e.c" => "void ps_d(void);\nvoid ps_e(void) { ps_d(); }\n" }
+    checks(files) do |found|
+      assert_equal ["core/base/a.c, core/base/b.c, core/base/c.c: a.c calls ps_b, b.c calls ps_c, c.c calls ps_a"], found.circles
+    end
+  end
+
   def test_exported_symbols_besides_init_are_found
     source = <<~C
       __attribute__((visibility("default"))) void Init_penstock(void) {}

@@ -6,7 +6,7 @@ require_relative "../support/native_program"
 # The native core without Ruby, under sanitizers: as a whole (test/c/core_storm.c), and each part alone (test/c/core_parts.c).
 # Longer: rake test:tsan, test:ubsan.
 class CoreTest < PenstockTest
-  PARTS = %w[wakeup completion bell bells mailbox ready watch events rejected open commits slot chunks text redaction space
+  PARTS = %w[wakeup completion bell bells mailbox ready watch events rejected open commits taking slot chunks text redaction space
              admin ledger fetched blocks].freeze
 
   def storm(*arguments, sanitizer: "address", portable: false)

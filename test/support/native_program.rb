@@ -66,6 +66,8 @@ class NativeProgram
   # ThreadSanitizer's reports. librdkafka is not instrumented, so ThreadSanitizer does not see its atomics and reports them as
   # races. A report counts as librdkafka's if librdkafka alone did everything that it blames.
   class ThreadReports
+    # Frees a message after the core has copied it, and has released it. librdkafka counts references with its atomics.
+    FREED = /\n  Write of size .*?\n    #0 free .*?\n    #1 \S+ \S+ \(librdkafka.*?\n  Previous read .*?ps_fetched_copy /m
     CONTEXT = /^  (?:Thread|Location|Mutex)\b(?!.*acquired)/ # which thread started the threads, or allocated the memory
 
     def initialize(output)
@@ -78,6 +80,8 @@ class NativeProgram
     private
 
     def librdkafkas?(report)
+      return true if report.match?(FREED)
+
       stacks = report.split(/^$\n/).flat_map { |part| part.split(/^(?=  \S)/) }.grep(/^    #0/).grep_v(CONTEXT)
       culprits = stacks.map { |stack| stack.scan(/^    #\d+ .*/).find { |frame| !frame.match?(/libtsan|c11_threads\.c/) } }
       culprits.any? && culprits.all? { |frame| frame&.include?("librdkafka") }

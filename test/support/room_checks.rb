@@ -1,8 +1,10 @@
 # frozen_string_literal: true
 
-# Checks that each file of lib/penstock is in one of its rooms, that rooms load only lower rooms, and that users cannot reach
-# methods that are not for them. Each check returns its findings as lines. It works on any directory like lib, so that tests can
-# give it faulty ones.
+require_relative "room_constants"
+
+# Checks that each file of lib/penstock is in one of its rooms, that rooms load and use only lower rooms, and that users cannot
+# reach methods that are not for them. Each check returns its findings as lines. It works on any directory like lib, so that tests
+# can give it faulty ones.
 class RoomChecks
   # A room may load rooms of a lower level, and itself. A room is a folder of lib/penstock with an entry file of the same name.
   # The listeners' entry file is instrumentation/listeners.rb, which only has autoloads, and belongs to the instrumentation.
@@ -11,6 +13,36 @@ class RoomChecks
     "consumer" => 5, "admin" => 5, "instrumentation/listeners" => 6, "testing" => 7, "app" => 6, "doctor" => 6, "cli" => 7
   }.freeze
   FILES = %w[version.rb].freeze # in no room; every room may load them
+  # Constants of higher rooms that files use, and why: the method that names them runs when everything is loaded.
+  UPWARDS = {
+    "a committed offset is the same value to consumers, admin clients and transactions" => [
+      %w[admin/group_offset_requests.rb Offset], %w[admin/partition_lists.rb Offset], %w[producer/exactly_once.rb Offset]
+    ],
+    "a producer commits a consumer's offsets" => [
+      %w[producer/consumed_batch.rb Consumer], %w[producer/consumed_batch.rb ConsumerRegistry],
+      %w[producer/exactly_once.rb Consumer], %w[producer/exactly_once.rb ConsumerRegistry], %w[producer/exactly_once.rb Batch],
+      %w[producer/transaction_runner.rb ConsumerRegistry]
+    ],
+    "every signal is handled alike, and a method that traps raises a public error" => [
+      %w[base/signal_trap.rb ErrorFactory], %w[base/signal_trap.rb SignalTrapError]
+    ],
+    "librdkafka knows which settings exist" => [
+      %w[config/kafka_checks.rb Native::ProducerClient], %w[config/setting_aliases.rb Native::ProducerClient],
+      %w[config/settings.rb Native::ProducerClient]
+    ],
+    "threads for listeners wait in C" => [%w[instrumentation/event_dispatcher.rb Native::EventWorker]],
+    "operations that apply to every client of the process" => [
+      %w[instrumentation/monitor.rb ProducerRegistry], %w[instrumentation/monitor.rb ConsumerRegistry],
+      %w[native/close_within.rb ConsumerRegistry], %w[native/close_within.rb ProducerRegistry]
+    ],
+    "spans describe messages" => [
+      %w[instrumentation/open_telemetry.rb Message], %w[instrumentation/open_telemetry.rb Batch],
+      %w[instrumentation/open_telemetry.rb DeliveryReport], %w[instrumentation/open_telemetry/processing.rb Batch]
+    ],
+    "the core makes the payloads of events" => [%w[native/event_source.rb DeliveryReport]],
+    "a client of the embedded cluster keeps it alive" => [%w[native/producer_client.rb EmbeddedCluster]],
+    "a test may replace a producer's client" => [%w[producer/internals.rb Clients::Dummy]]
+  }.freeze
   MARKED = /^ *# *@api private\n(?: *#.*\n)* *(?:def |attr_|define_method).*/
   REQUIRED = /^\s*require(?<relative>_relative)? "(?<path>[^"\#]+)"/
 
@@ -23,6 +55,7 @@ class RoomChecks
   # @return [Hash{String => Array<String>}] the findings of each check
   def call
     { "Ruby files outside of rooms" => strays, "Ruby files that load upwards" => upward_requires,
+      "constants used upwards" => upward_constants,
       "methods marked @api private" => marked_methods }
   end
 
@@ -42,6 +75,16 @@ class RoomChecks
     end
   end
 
+  # A file uses only constants of its own room and of lower ones. If several rooms define a constant, the lowest one counts.
+  def upward_constants
+    constants = RoomConstants.new(@files.to_h { |file| [file, File.read(File.join(@directory, file))] })
+    found = constants.used.flat_map do |file, names|
+      upward = names.select { |name| upward?(file, constants.files_of(name)) }
+      upward.map { |name| [inner(file), name.delete_prefix("Penstock::")] }
+    end
+    (found - UPWARDS.values.flatten(1)).map { |file, name| "penstock/#{file} uses #{name}" }.sort
+  end
+
   # A method that is not for users is private, or is in a class that they cannot name. Such a class may be marked.
   def marked_methods
     @files.flat_map do |file|
@@ -50,6 +93,12 @@ class RoomChecks
   end
 
   private
+
+  def upward?(file, definers)
+    own = room_of(file)
+    rooms = definers.map { |definer| room_of(definer) }
+    own && rooms.none? { |room| room.nil? || room == own || LEVELS[room] < LEVELS[own] }
+  end
 
   def inner(file) = file.delete_prefix("penstock/")
 

@@ -4,6 +4,7 @@ require "etc"
 require "rbconfig"
 require "set"
 require "tmpdir"
+require "tsort"
 require_relative "call_graph"
 require_relative "limited"
 
@@ -17,7 +18,9 @@ class StaticChecks
     ["ruby/handover.c", "prepare", "-Wanalyzer-malloc-leak"] => "partition_key is in a chunk, which frees it",
     ["core/produce/delivery.c", "ps_deliveries_settle", "-Wanalyzer-malloc-leak"] => "reason, too",
     ["core/produce/delivery.c", "ps_batch_never_sent", "-Wanalyzer-malloc-leak"] => "reason, too",
-    ["core/consume/async_commits.c", "wait_behind_all", "-Wanalyzer-malloc-leak"] => "merge destroys the list that it replaces",
+    ["core/consume/commits.c", "wait_behind_all", "-Wanalyzer-malloc-leak"] => "ps_list_merge destroys the list that it replaces",
+    ["core/consume/consumer_jobs.c", "ps_consumer_restart_if_due",
+     "-Wanalyzer-malloc-leak"] => "the job's thread and the consumer have references",
     ["core/consume/fetched.c", "topic_number", "-Wanalyzer-malloc-leak"] => "is in the array, which frees it",
     ["core/consume/fetched.c", "ps_fetched_end", "-Wanalyzer-malloc-leak"] => "the same",
     ["core/client/events.c", "ps_events_statistics",
@@ -43,6 +46,22 @@ class StaticChecks
             "shared" => [],
             "ruby" => %w[core/base core/wait core/client core/produce core/consume core/admin shared],
             "message_pack" => %w[shared] }.freeze
+  # Files of one folder that call each other in a circle, and why.
+  CIRCLES = {
+    %w[core/base/platform.c core/base/random.c] => "threads begin and end with OpenSSL's random numbers, and so does a fork",
+    %w[core/client/client.c core/client/credentials.c core/client/registry.c] =>
+      "a client is in the list of open clients, which closes them; its tokens are asked for while it opens",
+    %w[core/client/dispatch.c core/client/events.c] => "a queue of events and the threads that dispatch it hold each other",
+    %w[core/client/poller.c core/client/watch.c] => "a thread that watches its client takes over from the poller, and hands back",
+    %w[ruby/batch.c ruby/consumed_message.c] => "a batch makes messages, and both share its memory",
+    %w[ruby/consumer_calls.c ruby/poll_methods.c] => "polls call the rebalance listener; marking rewinds unreceived messages",
+    %w[ruby/delivery_handle.c ruby/event_source.c ruby/producer_class.c] => "a producer's events have delivery reports",
+    %w[ruby/fiber_wait.c ruby/nogvl.c] => "a wait is a fiber's or a thread's",
+    %w[message_pack/message_pack.c message_pack/message_pack_buffer.c message_pack/message_pack_keys.c
+       message_pack/message_pack_packer.c message_pack/message_pack_read.c message_pack/message_pack_unpacker.c
+       message_pack/message_pack_write.c] => "objects of the program pack and unpack others"
+  }.freeze
+  SETS_UP = /_init\z/ # functions that only set up a class's methods, file by file
   # Only this file makes Strings of text from outside.
   TEXT = "ruby/foreign_text.c"
   # Functions that make a String of bytes, or put a C String into one, and their literal arguments in these sources, which are
@@ -59,7 +78,7 @@ class StaticChecks
     ["ruby/message.c", "parse_topic"] => "a topic name that was checked", ["ruby/shareable_producer.c", "slot_handle"] => "an id"
   }.freeze
   CHECKS = { "exported symbols" => :exported_symbols, "Strings of foreign text" => :foreign_text,
-             "Ruby in the core" => :ruby_in_core, "calls and includes upwards" => :upwards,
+             "Ruby in the core" => :ruby_in_core, "calls and includes upwards" => :upwards, "circles of files" => :circles,
              "callbacks without a suffix" => :unnamed_callbacks,
              "Ruby without the GVL" => :ruby_reached, "gcc -fanalyzer" => :analyzer }.freeze
 
@@ -116,6 +135,15 @@ class StaticChecks
     end.uniq
   end
 
+  # No files of a folder call each other in a circle, except those in CIRCLES: a reader can begin with the lowest file.
+  def circles
+    found = Circles.of(@sources.to_h { |file| [file, neighbours(file)] })
+    mended = CIRCLES.keys.select { |files| (files - @sources).empty? } - found
+    @notes << "#{(found & CIRCLES.keys).size} circles of files accepted"
+    (found - CIRCLES.keys).map { |files| "#{files.join(", ")}: #{calls_among(files).join(", ")}" } +
+      mended.map { |files| "#{files.join(", ")} are in no circle any more" }
+  end
+
   # Functions that are passed to one that calls them without the GVL have a name with a suffix, or belong to the core.
   def unnamed_callbacks
     own = graph.defined(@face).to_set
@@ -140,6 +168,22 @@ class StaticChecks
     faults.map { |file, function, option, text| "#{file}: #{function}: #{text} [#{option}]" }
   end
 
+  # The circles of a graph.
+  class Circles
+    include TSort
+
+    # @param edges [Hash{String => Array<String>}]
+    # @return [Array<Array<String>>] each circle's nodes, in order
+    def self.of(edges) = new(edges).strongly_connected_components.select { |nodes| nodes.size > 1 }.map(&:sort).sort
+
+    def initialize(edges)
+      @edges = edges
+    end
+
+    def tsort_each_node(&) = @edges.each_key(&)
+    def tsort_each_child(node, &) = @edges.fetch(node).each(&)
+  end
+
   private
 
   def text(file) = File.read(File.join(@directory, file))
@@ -154,6 +198,19 @@ class StaticChecks
   # @return [Array<Array(String, String, String)>] file, function and its layer
   def called
     @sources.flat_map { |file| graph.called_in(file).map { |name| [file, name, layer_of(places[name])] } }
+  end
+
+  # @return [Array<String>] the other files of its folder that it calls
+  def neighbours(file)
+    called = graph.called_in(file).grep_v(SETS_UP).filter_map { |name| places[name] }.uniq
+    called.select { |other| other != file && File.dirname(other) == File.dirname(file) }
+  end
+
+  def calls_among(files)
+    files.flat_map do |file|
+      called = graph.called_in(file).select { |name| files.include?(places[name]) && places[name] != file }
+      called.map { |name| "#{File.basename(file)} calls #{name}" }
+    end
   end
 
   def layer_of(file) = file && BELOW.keys.find { |layer| file.start_with?("#{layer}/") }

@@ -319,7 +319,7 @@ void penstock_consumer_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool log
     facts->max_poll_interval_ms = conf_integer(conf, "max.poll.interval.ms");
     facts->ends = conf_is(conf, "enable.partition.eof", "true");
     facts->commit_every_ms = conf_is(conf, "enable.auto.commit", "true") ? conf_integer(conf, "auto.commit.interval.ms") : 0;
-    conf_set(conf, "auto.commit.interval.ms", "0"); /* async_commits.c does this: librdkafka's commits overtake each other */
+    conf_set(conf, "auto.commit.interval.ms", "0"); /* commits.c does this: librdkafka's commits overtake each other */
 }
 
 void penstock_admin_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool logs_to_mailbox, VALUE *brokers)

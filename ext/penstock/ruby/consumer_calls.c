@@ -635,10 +635,10 @@ static void *read_nogvl(void *arg)
     struct telling *telling = arg;
     struct ps_consumer *consumer = telling->consumer;
     pthread_mutex_lock(&consumer->taking);
-    rd_kafka_event_t *event = consumer->answering;
+    rd_kafka_event_t *event = consumer->rebalance.event;
     if (event) {
         bool assigned = rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
-        telling->name = assigned ? "assigned" : consumer->lost ? "lost" : "revoked";
+        telling->name = assigned ? "assigned" : consumer->rebalance.lost ? "lost" : "revoked";
         telling->partitions = ps_plain_copy(rd_kafka_event_topic_partition_list(event));
     }
     pthread_mutex_unlock(&consumer->taking);

@@ -322,7 +322,7 @@ bool penstock_is_consumer_client(VALUE object);
 void penstock_poll_methods_init(VALUE client_class);
 VALUE penstock_consumer_poll(int argc, VALUE *argv, VALUE client);
 VALUE penstock_consumer_poll_batch(int argc, VALUE *argv, VALUE client);
-/* Tells the listener of consumer->answering, then answers. Raises what the listener raises. */
+/* Calls the listener for the rebalance, then answers. Raises what the listener raises. */
 void penstock_tell_rebalance(VALUE self, struct ps_consumer *consumer);
 void penstock_consumer_calls_init(VALUE client_class);
 VALUE penstock_consumer_mark(VALUE client, VALUE what); /* a Message or Batch */

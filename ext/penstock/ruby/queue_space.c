@@ -11,7 +11,7 @@ static void place_free(void *place)
 
 static size_t place_size(const void *place)
 {
-    return place ? sizeof(struct ps_place) : 0;
+    return place ? sizeof(struct ps_space_place) : 0;
 }
 
 static const rb_data_type_t place_type = {
@@ -62,7 +62,7 @@ struct space_wait {
 };
 
 /* True: the call need not wait any longer. False: the queue was full, or another call comes first. */
-static bool take_turn(const struct space_wait *wait, struct ps_place *place)
+static bool take_turn(const struct space_wait *wait, struct ps_space_place *place)
 {
     if (!ps_place_try(place)) return false;
     do
@@ -75,7 +75,7 @@ static bool take_turn(const struct space_wait *wait, struct ps_place *place)
 static VALUE space_wait_body(VALUE arg)
 {
     struct space_wait *wait = (struct space_wait *)arg;
-    struct ps_place *place = DATA_PTR(wait->holder);
+    struct ps_space_place *place = DATA_PTR(wait->holder);
     while (!wait->done && penstock_wait(&place->turn, wait->deadline_us)) wait->done = take_turn(wait, place);
     return Qnil;
 }
@@ -83,7 +83,7 @@ static VALUE space_wait_body(VALUE arg)
 static VALUE space_wait_ensure(VALUE arg)
 {
     struct space_wait *wait = (struct space_wait *)arg;
-    struct ps_place *place = DATA_PTR(wait->holder);
+    struct ps_space_place *place = DATA_PTR(wait->holder);
     DATA_PTR(wait->holder) = NULL;
     if (wait->done) allow_one(&place->producer->client);
     ps_place_leave(place, wait->done);

@@ -38,7 +38,7 @@ end
 Mutation.area("ledger", test: "test/consumer/offsets_test.rb") do
   without :seek_sets_begin, "the ledger knows where reading goes on after a seek", only: "test_lag_after_a_seek_counts_from_there"
   without :failed_start_restarted, "a partition that librdkafka could not begin is assigned again",
-          by: "(void)RESTART_US;", only: "test_a_partition_whose_committed_offset_cannot_be_read_begins_later"
+          by: "(void)PS_RESTART_US;", only: "test_a_partition_whose_committed_offset_cannot_be_read_begins_later"
 end
 
 Mutation.area("pausing", test: "test/consumer/pause_test.rb") do
@@ -108,7 +108,7 @@ Mutation.area("starts", test: "test/consumer/defects_test.rb") do
   without :seek_finds_starts, "a seek finds out where the end is",
           by: "if (false) {", only: "test_35_a_seek_after_a_seek_to_the_end_is_not_undone_by_a_leader_that_answers_slowly"
   without :group_finds_starts, "it is found out where the group's partitions begin",
-          sub: { "find_starts(consumer, partitions)" => "false" }, only: "test_36_a_partition_that_comes_back_repeats_nothing"
+          sub: { "ask_for_starts(consumer, partitions)" => "false" }, only: "test_36_a_partition_that_comes_back_repeats_nothing"
   without :revocation_takes_turn, "a revocation takes its turn among the commits",
           sub: { "atomic_load(&consumer->client.state) == PS_OPEN && join_line(consumer)" => "false" },
           only: "test_34_the_last_commit_before_a_revocation_is_not_overtaken_by_an_earlier_one"

@@ -1,5 +1,5 @@
 /*
- * core/base: the parts that need no client: clock, fork generation, threads, singletons, text, futex word, eventfd, log.
+ * core/base: the parts that need no client: clock, fork generation, threads, memory, singletons, text, futex word, eventfd, log.
  *
  * The native core (ext/penstock/core) is the part of Penstock that knows librdkafka and threads but not Ruby. Ruby code decides
  * what to do. The core moves messages to librdkafka, and one poller thread turns librdkafka's events into delivery results.
@@ -78,6 +78,13 @@ void ps_wakeup_close(struct ps_wakeup *wakeup);
 void ps_wakeup_signal(struct ps_wakeup *wakeup);                       /* async-signal-safe */
 bool ps_wakeup_wait(struct ps_wakeup *wakeup, int64_t deadline_us);    /* true: it was signalled */
 bool ps_wakeup_take(struct ps_wakeup *wakeup);                         /* the same, without waiting */
+
+/* ---- blocks.c: memory that is used again -------------------------------------------------------------- */
+
+void *ps_block_new(size_t *size);            /* of at least this size; `size` becomes the real one. NULL: no memory */
+void ps_block_free(void *block, size_t size); /* the real one */
+/* Gives back what is kept, if nothing needed it for half a second. Returns when to call it again; PS_FOREVER: nothing is kept. */
+int64_t ps_blocks_trim(void);
 
 /* ---- futex_word.c: threads that sleep until a word changes -------------------------------------------- */
 

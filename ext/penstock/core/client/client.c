@@ -255,6 +255,12 @@ void ps_client_exit_long(struct ps_client *client)
     client_leave(client, &client->long_calls);
 }
 
+void ps_client_become_long(struct ps_client *client)
+{
+    ps_client_enter_long(client);
+    ps_client_exit(client);
+}
+
 /* The caller has made sure that no new call enters. */
 static void await_none(_Atomic uint32_t *counter)
 {

@@ -150,6 +150,7 @@ void ps_client_exit(struct ps_client *client);
 /* The same for a long call. The caller checks the state itself. */
 void ps_client_enter_long(struct ps_client *client);
 void ps_client_exit_long(struct ps_client *client);
+void ps_client_become_long(struct ps_client *client); /* a call that has entered is a long one from here on */
 void ps_client_await_calls(struct ps_client *client); /* closing thread */
 void ps_client_await_long_calls(struct ps_client *client);
 
@@ -313,6 +314,8 @@ bool ps_poller_borrow_or_retry(struct ps_polled *polled);
 void ps_poller_serve(struct ps_polled *polled, const struct ps_waiter *waiter, int64_t deadline_us);
 void ps_poller_hand_back(struct ps_polled *polled);
 void ps_poller_sweep_every(struct ps_polled *polled, int64_t sweep_us); /* the poller's thread, which serves the client */
+/* Waits until no thread serves the client. False: the deadline came first. After a flush, all delivery results are settled then. */
+bool ps_poller_await_served(struct ps_polled *polled, int64_t deadline_us);
 void ps_poller_stats(struct ps_poller *poller, struct ps_poller_stats *stats);
 
 /* ---- watch.c: a waiting thread that serves its own client ------------------------------------------ */

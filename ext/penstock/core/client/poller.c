@@ -217,6 +217,16 @@ void ps_poller_hand_back(struct ps_polled *polled)
     if (atomic_load(&polled->retry_requested)) ps_poller_mark_ready(polled);
 }
 
+bool ps_poller_await_served(struct ps_polled *polled, int64_t deadline_us)
+{
+    while (!ps_poller_borrow(polled)) {
+        if (ps_remaining_ms(deadline_us) == 0) return false;
+        usleep(100);
+    }
+    ps_poller_hand_back(polled);
+    return true;
+}
+
 /* ---- the sweep: the poller's thread ---- */
 
 static void poller_sweep(struct ps_poller *poller, int64_t now)

@@ -1,6 +1,6 @@
 /*
  * The committer: the one native thread of the process that sends commits for which no caller waits, for all consumers, and
- * receives the answers. async_commits.c decides what to send; this file decides when the thread looks at which consumer.
+ * receives the answers. commits.c decides what to send; this file decides when the thread looks at which consumer.
  *
  * The thread never waits for one consumer. rd_kafka_commit_queue only hands the request to librdkafka's main thread, it takes
  * answers without waiting, and it sleeps on one word for all consumers. So a consumer whose brokers do not answer costs the
@@ -65,10 +65,19 @@ void ps_committer_ring_cb(rd_kafka_t *rk, void *work)
     ps_committer_ring(work);
 }
 
+/* A sleeper counts itself, then reads `changes`, and then looks whether its turn has come. This thread has changed what the sleeper
+ * looks at, then changes the word, and then looks for sleepers. So the sleeper sees the change, or it is woken. */
+void ps_commit_line_changed(struct ps_commit_line *line)
+{
+    atomic_fetch_add(&line->changes, 1);
+    if (atomic_load(&line->sleepers) > 0) ps_word_wake(&line->changes);
+}
+
 /* A callback may come after the consumer's work has ended, and the thread too. So it does not push the work, which would keep the
  * consumer for ever: it only makes the thread look, if there is one. */
-void ps_committer_joining_changed(const struct ps_commit_work *work)
+void ps_committer_joining_changed(struct ps_commit_work *work)
 {
+    ps_commit_line_changed(&work->line);
     if (!atomic_load(&work->held)) return;
     struct committer *committer = the_committer();
     atomic_store(&committer->joining_changed, true);
@@ -124,7 +133,7 @@ static void look_at(struct committer *committer, struct ps_commit_work *work)
     int64_t due_us = PS_FOREVER;
     unlist(committer, work);
     ps_random_begin();
-    switch (ps_async_commits_serve(work->consumer, &due_us)) {
+    switch (work->serve(work->consumer, &due_us)) {
     case PS_COMMITS_WAIT:
         if (due_us != PS_FOREVER || atomic_load(&work->held)) list(committer, work, due_us);
         break;
@@ -197,7 +206,7 @@ static void *committer_main(void *arg)
     }
 }
 
-/* ---- for async_commits.c ---- */
+/* ---- for commits.c ---- */
 
 int ps_committer_begin(struct ps_commit_work *work)
 {

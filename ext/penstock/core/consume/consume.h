@@ -1,15 +1,39 @@
-/* core/consume: a consuming client. Start at struct ps_consumer. */
+/*
+ * core/consume: a consuming client. Start at struct ps_consumer, and at `take` in take.c.
+ *
+ * The files, from the lowest on; none calls a file below it in this list:
+ *
+ *   partition_list.c, fetched.c, lasting.c   lists of partitions; copied messages; errors that last
+ *   news.c, ledger.c                         what listeners get; what the program has got and processed
+ *   committer.c, joining.c                   the thread that sends commits; what the member and its coordinator do
+ *   consumer_errors.c, queues.c, commits.c   what librdkafka reports; its queues; what is committed, and when
+ *   ask.c, starts.c, commit_job.c            questions to brokers; where partitions begin; commits for which a caller waits
+ *   consumer_jobs.c                          the blocking calls, each on a thread of its own
+ *   rebalance.c                              from the group's event to the answer
+ *   take.c                                   how a poll takes messages
+ *   consumer_close.c, consumer.c             how a consumer closes; its life
+ *   consumer_set.c                           waits for any number of consumers
+ *
+ * "On the taking thread" means: with consumer->taking held.
+ */
 #ifndef PENSTOCK_CONSUME_H
 #define PENSTOCK_CONSUME_H
 
 #include "client/client.h"
 
-/* ---- blocks.c: memory that is used again -------------------------------------------------------------- */
+/* ---- partition_list.c: librdkafka's lists of partitions ------------------------------------------------- */
 
-void *ps_block_new(size_t *size);            /* of at least this size; `size` becomes the real one. NULL: no memory */
-void ps_block_free(void *block, size_t size); /* the real one */
-/* Gives back what is kept, if nothing needed it for half a second. Returns when to call it again; PS_FOREVER: nothing is kept. */
-int64_t ps_blocks_trim(void);
+/* librdkafka's own lists hold references to its partitions, and it cannot be destroyed before they are released. A copy has only
+ * names and numbers. */
+rd_kafka_topic_partition_list_t *ps_plain_copy(const rd_kafka_topic_partition_list_t *list);
+void ps_copy_place(rd_kafka_topic_partition_list_t *list, const rd_kafka_topic_partition_t *from);
+void ps_list_destroy(rd_kafka_topic_partition_list_t **list); /* and forgets it; it may be NULL */
+/* Adds the places of `earlier` that `later` does not have, destroys `earlier`, and returns `later`. Either may be NULL. */
+rd_kafka_topic_partition_list_t *ps_list_merge(rd_kafka_topic_partition_list_t *later, rd_kafka_topic_partition_list_t *earlier);
+/* Brokers compare an offset's leader epoch with theirs, to find that the partition was truncated. Before 2.1.0 librdkafka has none. */
+void ps_set_leader_epoch(rd_kafka_topic_partition_t *place, int32_t leader_epoch); /* -1: unknown */
+int32_t ps_leader_epoch(const rd_kafka_topic_partition_t *place);
+void ps_set_metadata(rd_kafka_topic_partition_t *place, const void *metadata, size_t size); /* copies it */
 
 /* ---- fetched.c: messages copied out of librdkafka ------------------------------------------------------ */
 
@@ -161,10 +185,6 @@ bool ps_ledger_repeated(struct ps_ledger *ledger, const char *topic, int32_t par
 bool ps_ledger_in_work(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *list);
 /* Whether a message that was handed out in that epoch can still be marked. */
 bool ps_ledger_owns(struct ps_ledger *ledger, const char *topic, int32_t partition, uint64_t epoch);
-/* Brokers compare an offset's leader epoch with theirs, to find that the partition was truncated. Before 2.1.0 librdkafka has none. */
-void ps_set_leader_epoch(rd_kafka_topic_partition_t *place, int32_t leader_epoch); /* -1: unknown */
-int32_t ps_leader_epoch(const rd_kafka_topic_partition_t *place);
-void ps_set_metadata(rd_kafka_topic_partition_t *place, const void *metadata, size_t size); /* copies it */
 bool ps_ledger_store(struct ps_ledger *ledger, rd_kafka_t *rk); /* gives librdkafka what is processed. False: nothing new is */
 rd_kafka_topic_partition_list_t *ps_ledger_processed(struct ps_ledger *ledger); /* the caller destroys the list */
 
@@ -172,57 +192,73 @@ rd_kafka_topic_partition_list_t *ps_ledger_processed(struct ps_ledger *ledger); 
 
 struct ps_consumer;
 
+enum ps_commits_state {
+    PS_COMMITS_WAIT,  /* for a ring, or for `due_us`; PS_FOREVER: only for a ring */
+    PS_COMMITS_ENDED, /* nothing is left */
+    PS_COMMITS_NONE,  /* there was nothing */
+};
+
+struct ps_commit_line { /* the word on which threads sleep that wait for their turns */
+    _Atomic uint32_t changes;
+    _Atomic uint32_t sleepers;
+};
+
 struct ps_commit_work { /* one consumer's, in its ps_async_commits */
     struct ps_consumer *consumer;
+    /* On the committer's thread: sends and receives what it can without waiting. */
+    enum ps_commits_state (*serve)(struct ps_consumer *consumer, int64_t *due_us);
     struct ps_commit_work *rung_next;
     _Atomic bool rung; /* it is in the stack */
     _Atomic bool held; /* something is not sent while the member joins its group again */
+    struct ps_commit_line line;
     /* Of the committer's thread: */
     struct ps_commit_work *next, *prev; /* in the list of times */
     int64_t due_us;
     bool listed;
 };
 
-/* With async_commits.lock. The committer works for the consumer until ps_async_commits_serve returns PS_COMMITS_ENDED. 0 or
- * errno. */
+/* With async_commits.lock. The committer works for the consumer until `serve` returns PS_COMMITS_ENDED. Returns 0 or errno. */
 int ps_committer_begin(struct ps_commit_work *work);
-/* The committer looks at the consumer at once. With async_commits.lock, and only while it works for it. */
+/* The committer looks at the consumer at once. With async_commits.lock, and only while it works for the consumer. */
 void ps_committer_ring(struct ps_commit_work *work);
 void ps_committer_ring_cb(rd_kafka_t *rk, void *work);
-/* Any thread, and librdkafka's callbacks: what ps_consumer_joins reads has changed. */
-void ps_committer_joining_changed(const struct ps_commit_work *work);
+/* On any thread, and in librdkafka's callbacks, after a change of what ps_consumer_joins reads. */
+void ps_committer_joining_changed(struct ps_commit_work *work);
+/* On any thread, and in librdkafka's callbacks, when a turn may have come. */
+void ps_commit_line_changed(struct ps_commit_line *line);
 
-/* ---- async_commits.c: commits that no caller waits for ------------------------------------------------- */
+/* ---- commits.c: what is committed, and when; its functions come below --------------------------------- */
 
-struct ps_commit_turn { /* a commit for which a caller waits, or partitions that are given up */
+struct ps_commit_turn { /* in the line of commits: of a commit for which a caller waits, an assignment, a revocation, or closing */
     struct ps_commit_turn *next;
-    rd_kafka_topic_partition_list_t *after; /* what was to be committed after it; NULL: nothing */
-    bool come;      /* it is used */
-    bool yields;    /* of partitions: its turn passes if no thread uses it soon. The program may wait in a commit, and not poll */
+    rd_kafka_topic_partition_list_t *after; /* offsets for the committer that wait for the end of this turn; NULL: none */
+    bool come;      /* a thread uses it */
+    bool yields;    /* of a revocation: its turn passes if no thread uses it soon. The program may wait in a commit, and not poll */
     int64_t come_us; /* of such a turn: when it came; 0: it has not */
 };
 
 struct ps_async_commits {
     pthread_mutex_t lock;
-    struct ps_commit_turn *turns;             /* the first one has its request on its way, or waits until it may send it */
-    rd_kafka_topic_partition_list_t *waiting; /* for the next request, before all turns; NULL: none. Only while `answers` is set */
-    rd_kafka_topic_partition_list_t *sent;    /* what is on its way, and may be sent again */
-    _Atomic int64_t stored_due_us;            /* then what librdkafka has stored is committed; 0: nothing new is stored */
-    bool stored_asked;                        /* the program has asked for that: it is also sent before partitions are given up */
-    bool stored_sent;                         /* what it has stored is on its way */
-    int64_t sent_us;                          /* when the last of these was sent */
-    int on_their_way;                         /* requests; more than one only if partitions were revoked */
+    struct ps_commit_turn *turns;             /* the line: the first one has a request in flight, or waits until it may send one */
+    rd_kafka_topic_partition_list_t *waiting; /* offsets for the next request, before all turns; NULL: none. Only with `answers` */
+    rd_kafka_topic_partition_list_t *sent;    /* offsets in flight, which may have to be sent again */
+    _Atomic int64_t stored_due_us;            /* when to commit the offsets that librdkafka has stored; 0: it has no new ones */
+    bool stored_asked;                        /* the program has asked for that: a revocation then sends them, too */
+    bool stored_sent;                         /* stored offsets are in flight */
+    int64_t sent_us;                          /* when the latest request was sent */
+    int on_their_way;                         /* requests in flight; more than one only if partitions were revoked */
     rd_kafka_queue_t *answers;                /* NULL: the committer does not work for the consumer */
-    int attempts;                             /* of what is waiting */
-    int64_t again_us;                         /* it is not sent before */
+    int attempts;                             /* how often `waiting` was sent before */
+    int64_t again_us;                         /* when `waiting` may be sent again */
     struct ps_commit_work work;
     /* Of the committer's thread while it works: */
-    bool long_call;                           /* nothing more is sent: see consumer_jobs.c */
+    bool long_call;                           /* it sends nothing more: see consumer_jobs.c */
     int64_t closing_us;                       /* when it has seen that closing has begun; 0: it has not */
 };
 
 void ps_async_commits_init(struct ps_consumer *consumer);
 void ps_async_commits_destroy(struct ps_async_commits *commits);
+
 /* ---- news.c: what happened, for listeners --------------------------------------------------------------- */
 
 /* kind(name, bit, Ruby's name). ConsumerClient#news and #listen know the kinds by their names. */
@@ -322,7 +358,7 @@ void ps_lasting_init(struct ps_lasting *lasting);
 void ps_lasting_destroy(struct ps_lasting *lasting);
 bool ps_lasting_note(struct ps_lasting *lasting, const struct ps_problem *problem); /* true: the program must get it now */
 struct ps_problem *ps_lasting_take_due(struct ps_lasting *lasting); /* NULL: nothing is due; the caller frees the copy */
-/* The program has begun what the error concerns once more, or (not `repeats`) has given it up. */
+/* The program tries again what has failed, or (not `repeats`) does not want it any more. */
 void ps_lasting_begin_anew(struct ps_lasting *lasting, bool repeats);
 void ps_lasting_end(struct ps_lasting *lasting);
 bool ps_lasting_read(struct ps_lasting *lasting, struct ps_problem *problem); /* false: there is none */
@@ -343,6 +379,40 @@ struct ps_consumer_counts {
     _Atomic uint32_t assigned; /* partitions now */
 };
 
+/* ---- rebalance.c: from the group's event to the answer; its functions come below --------------------- */
+
+/*
+ *     NONE       no rebalance is to be answered, and threads may take messages
+ *       |        a thread takes the group's event
+ *    ARRIVED     a revocation waits while the program works on messages of its partitions, for up to settings.hold_us
+ *       |  ^     without a listener (settings.listens): at once PREPARED
+ *       |  |     a thread begins to call the listener; back: the call was ended, and the next poll calls the listener again
+ *    LISTENS
+ *       |        the listener has returned
+ *    PREPARED    a revocation waits for its turn among the commits, an assignment for the job that asks where partitions begin
+ *       |        a thread does what the event says, and answers the group
+ *     NONE
+ *
+ * The closing thread answers in any of these states.
+ */
+enum ps_rebalance_state { PS_REBALANCE_NONE, PS_REBALANCE_ARRIVED, PS_REBALANCE_LISTENS, PS_REBALANCE_PREPARED };
+
+struct ps_consumer_job;
+
+struct ps_rebalance { /* guarded by `taking` */
+    enum ps_rebalance_state state;
+    rd_kafka_event_t *event;       /* owned; NULL: PS_REBALANCE_NONE */
+    bool lost;                     /* the group had taken its partitions away before */
+    bool held_back;                /* listeners know that it waits for work */
+    _Atomic int64_t hold_until_us; /* when it stops waiting for work, or for its turn; 0: it waits for neither */
+    _Atomic bool hold_ended;       /* the program has no more work of its partitions */
+    struct ps_consumer_job *starts; /* asks where its partitions begin; NULL: no job does */
+    rd_kafka_topic_partition_list_t *chosen; /* where the program lets some of them begin; NULL: it has chosen nothing */
+    struct ps_commit_turn turn;    /* of a revocation */
+    bool has_turn;                 /* `turn` is in the line */
+    bool cooperative;              /* the group's protocol at the latest assignment */
+};
+
 struct ps_consumer {
     struct ps_client client;
     struct ps_news news;
@@ -358,40 +428,28 @@ struct ps_consumer {
     rd_kafka_queue_t *notices; /* librdkafka's main queue: errors of connections */
     _Atomic bool alerted;      /* there may be events in `control` or `notices`, or `astray` is set */
     _Atomic bool astray;       /* a partition's messages did not go to `data` */
-    /* Of the taking thread: whose messages go to `data`, and where librdkafka was to begin. */
-    rd_kafka_topic_partition_list_t *assigned;
     pthread_mutex_t assigning; /* held by the thread that assigns, until librdkafka has stopped the earlier assignment */
     pthread_mutex_t taking;    /* held by the thread that takes events; never while it waits for the GVL */
-    rd_kafka_event_t *held;    /* of the taking thread: a rebalance that has ended a batch, to be served next; NULL: none */
-    struct ps_problem *problems; /* the same: errors for the program */
+    /* Of the taking thread: the partitions whose messages go to `data`, and where librdkafka was to begin. */
+    rd_kafka_topic_partition_list_t *assigned;
+    rd_kafka_event_t *held;    /* of the taking thread: a rebalance that has ended a batch, and comes next; NULL: none */
+    struct ps_problem *problems; /* of the taking thread: errors that polls have to raise */
     struct ps_lasting group_error, size_error; /* the group does not let the consumer join; a broker's answers are too large */
     _Atomic bool subscribed, ever_subscribed;
     _Atomic uint32_t syncs;    /* answers to SyncGroup since the group has last assigned partitions */
-    /* The same: what was taken from `data`. Between calls only what is behind an error, or there was no memory for it. */
+    /* Of the taking thread: messages taken from `data`. Between calls only those behind an error, or without memory for them. */
     rd_kafka_message_t *taken[PS_MOST_TAKEN];
     int taken_count;
-    /* The same, or of the thread that pauses: messages of partitions that were paused meanwhile, in their order. They come before what
-     * librdkafka has, which takes them for read. */
+    /* Of the taking thread, and the thread that pauses: messages of partitions that were paused meanwhile, in their order. They come
+     * before the messages that librdkafka has: librdkafka takes them for read. */
     rd_kafka_message_t **aside;
     int aside_count;
     bool aside_due;            /* perhaps one of them is of a partition that is not paused any more */
     bool takes_batches;        /* librdkafka can hand out many messages at once */
-    /* A rebalance that is not answered yet: it is held back, or the listener runs. No thread takes messages until one has answered
-     * it. Guarded by `taking`, as what follows. */
-    rd_kafka_event_t *answering;
-    bool lost;                 /* its partitions were already taken away */
-    bool listening;            /* a thread calls the listener for it, and answers it then */
-    bool held_back;            /* it has waited for work */
+    struct ps_rebalance rebalance;
     _Atomic bool member;       /* the group has assigned partitions, perhaps none, and not removed the consumer since */
-    _Atomic int64_t hold_until_us; /* a revocation is held back until then, at most, for work, or for its turn; 0: none is */
-    _Atomic bool hold_ended;   /* the program has no more work of its partitions */
-    bool prepared;             /* the listener was called for it, if there is one, and what its answer needs was asked for */
-    struct ps_consumer_job *starts; /* finds out where its partitions begin; NULL: nothing does */
-    struct ps_commit_turn turn; /* for a revocation */
-    bool has_turn;             /* it is in the line */
     _Atomic int64_t restart_us; /* when `restart` begins; 0: nothing has failed */
-    struct ps_consumer_job *restart; /* assigns anew what librdkafka could not begin; NULL: nothing does, as far as is known */
-    rd_kafka_topic_partition_list_t *chosen; /* where the program lets them begin; NULL: it has chosen nothing */
+    struct ps_consumer_job *restart; /* assigns partitions anew that librdkafka could not begin; NULL: no job does, as far as is known */
     bool rejoins;              /* its settings let it join again with partitions; set before it opens */
     pthread_mutex_t joining;   /* see joining.c */
     _Atomic bool joins;        /* it is joining its group, as far as librdkafka's main thread has come */
@@ -402,157 +460,137 @@ struct ps_consumer {
     bool assigned_once;        /* of the taking thread, then the closing thread: an assignment was answered */
     int64_t reset;             /* auto.offset.reset: RD_KAFKA_OFFSET_BEGINNING or _END; RD_KAFKA_OFFSET_INVALID: an error */
     int64_t stored_us;         /* of the taking thread: when it last gave offsets to librdkafka */
-    bool cooperative;          /* of the taking thread, then the closing thread: the group's protocol at the latest assignment */
     _Atomic bool leaving;      /* librdkafka has begun to leave the group */
-    _Atomic bool left_group;   /* the coordinator has answered that */
-    _Atomic bool settled;      /* closing has committed all that is processed, and librdkafka commits it once more */
+    _Atomic bool left_group;   /* the coordinator has answered that the member has left */
+    _Atomic bool settled;      /* closing has committed everything that is processed, and librdkafka commits it once more */
     struct ps_consumer_settings settings;
 };
+
+static inline void ps_increase(_Atomic uint64_t *count, uint64_t number)
+{
+    atomic_fetch_add_explicit(count, number, memory_order_relaxed);
+}
 
 struct ps_consumer *ps_consumer_new(rd_kafka_conf_t *conf, const char *name,
                                     const struct ps_consumer_settings *settings); /* owns conf; NULL: no memory */
 void ps_consumer_set_statistics(struct ps_consumer *consumer, const char *interval_ms); /* before it opens */
-/* ---- queues.c: the consumer's queues. Of the taking thread ------------------------------------------- */
 
-void ps_queues_open(struct ps_consumer *consumer);
-void ps_queues_silence(struct ps_consumer *consumer); /* after this no callback runs or will run */
-void ps_queues_close(struct ps_consumer *consumer);
-/* The messages of these partitions go to `data`; call it before they are assigned. NULL: none more. */
-void ps_consumer_add_assigned(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions);
-void ps_consumer_remove_assigned(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions); /* NULL: all */
-void ps_consumer_forward(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions); /* only these */
-/* An event of `control` or `notices`. NULL: no callback has announced one. The caller handles it, or holds it. Never blocks, as all of
- * these. */
-rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer);
-/* The same of `control`, announced or not. If there are no messages, librdkafka counts this as a poll (max.poll.interval.ms): taking
- * messages counts only once a partition's messages go to `data`. */
-rd_kafka_event_t *ps_consumer_poll_control(struct ps_consumer *consumer);
-void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event); /* ps_consumer_take returns it next */
-/* Fills `taken` with up to `most` messages, errors and ends of partitions, and returns how many there are. The caller destroys what it
- * has used, and leaves the rest in `taken`, which the next call returns. */
-int ps_consumer_take_messages(struct ps_consumer *consumer, size_t most);
-/* Partitions are paused: what is left of them in `taken` waits. False: no memory, and nothing is changed. */
-bool ps_consumer_set_aside(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions);
-void ps_consumer_use_aside(struct ps_consumer *consumer); /* partitions are not paused any more, and what waited of them comes next */
-/* Messages that are left in `taken` are out of date: the partitions were taken away (NULL: all were), or are read from another
- * offset. */
-void ps_consumer_drop_messages(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions);
-void ps_consumer_drop_taken(struct ps_consumer *consumer); /* everything; logs errors */
-/* An error that the program must get. `place`: its partition, or NULL. */
+/* ---- consumer_errors.c: what librdkafka reports beside messages and rebalances. On the taking thread --------------- */
+
+/* Handles an event that is no rebalance, and destroys it. */
+void ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event);
+bool ps_error_passes(rd_kafka_resp_err_t err); /* whether the error passes by itself */
+/* Logs an error that passes by itself. False: it does not, and a poll has to raise it. */
+bool ps_consumer_absorb_error(struct ps_consumer *consumer, rd_kafka_resp_err_t err, bool fatal, const char *text);
+/* librdkafka 2.14 reports each second that all brokers are down, as long as they are. Listeners get it once. */
+void ps_consumer_log_error(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text);
+/* On any thread: the result of a commit that no caller waits for, be it librdkafka's own or the committer's. `offsets` may be NULL. */
+void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t err,
+                               const rd_kafka_topic_partition_list_t *offsets);
+/* An error that a poll has to raise. `place`: its partition, or NULL. */
 struct ps_problem ps_consumer_problem(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text,
                                       const rd_kafka_topic_partition_t *place);
 void ps_consumer_add_problem(struct ps_consumer *consumer, const struct ps_problem *problem);
-void ps_consumer_add_message_problem(struct ps_consumer *consumer, const rd_kafka_message_t *message); /* what `taken` has */
+void ps_consumer_add_message_problem(struct ps_consumer *consumer, const rd_kafka_message_t *message); /* the message is an error */
 struct ps_problem *ps_consumer_take_problem(struct ps_consumer *consumer); /* NULL: there is none; the caller frees it */
-struct ps_problem *ps_consumer_take_due_problem(struct ps_consumer *consumer); /* the same, or one that lasts and is raised again */
+/* As ps_consumer_take_problem, or an error that lasts, when it is time to raise that again. */
+struct ps_problem *ps_consumer_take_due_problem(struct ps_consumer *consumer);
 bool ps_consumer_wants_to_join(const struct ps_consumer *consumer); /* it has subscribed, and is no member yet, or no longer */
 void ps_consumer_group_answers(struct ps_consumer *consumer); /* a commit, or a question for committed offsets, has succeeded */
 int64_t ps_consumer_problem_due_us(const struct ps_consumer *consumer); /* any thread: when that is; PS_FOREVER: never */
 void ps_consumer_drop_problems(struct ps_consumer *consumer);             /* logs them */
 /* Called by librdkafka in ps_consumer_take_messages, for an error that is no message. */
 void ps_partition_error_cb(rd_kafka_t *rk, int err, const char *reason, void *opaque);
-bool ps_consumer_has_events(struct ps_consumer *consumer);
-/* The next offset, as ps_ledger_reached, but also behind offsets without a message at the end, such as a transaction's marker. Any
- * thread; entered. RD_KAFKA_OFFSET_INVALID: unknown, as the program has not got all before it, or a thread holds `taking` for 10 ms. */
+enum { PS_RESTART_US = 1000 * 1000 }; /* a partition that librdkafka could not begin is assigned anew after this time */
+
+/* ---- queues.c: the consumer's queues. On the taking thread, and none of these blocks --------------------- */
+
+void ps_queues_open(struct ps_consumer *consumer);
+void ps_queues_silence(struct ps_consumer *consumer); /* after this no callback runs or will run */
+void ps_queues_close(struct ps_consumer *consumer);
+/* The messages of these partitions go to `data`, too. Call it before they are assigned. NULL: no further ones. */
+void ps_consumer_add_assigned(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions);
+void ps_consumer_remove_assigned(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions); /* NULL: all */
+void ps_consumer_forward(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions); /* only these */
+/* Resumes paused partitions of these, or of all (NULL): librdkafka would keep them paused when they are assigned again. */
+void ps_consumer_resume_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked);
+/* Returns an event of `control` or `notices`. NULL: no callback has announced one. The caller handles it, or holds it. */
+rd_kafka_event_t *ps_consumer_take(struct ps_consumer *consumer);
+/* Returns an event of `control`, announced or not. librdkafka takes this call as a poll of the program (max.poll.interval.ms). It takes
+ * a call that finds messages as one, too, but only after a partition's messages go to `data`. */
+rd_kafka_event_t *ps_consumer_poll_control(struct ps_consumer *consumer);
+void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event); /* ps_consumer_take returns it next */
+/* For a thread that waits and takes nothing: handles the events of `notices`. A later poll raises their errors. Entered; any thread. */
+void ps_consumer_notice(struct ps_consumer *consumer);
+/* Fills `taken` with up to `most` messages, errors and ends of partitions, and returns their number. The caller destroys those that it
+ * has used, and leaves the others in `taken`, for the next call. */
+int ps_consumer_take_messages(struct ps_consumer *consumer, size_t most);
+/* Messages in `taken` of partitions that are paused now wait in `aside`. False: no memory, and nothing has changed. */
+bool ps_consumer_set_aside(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions);
+void ps_consumer_use_aside(struct ps_consumer *consumer); /* partitions were resumed, and their messages in `aside` come next */
+/* Destroys the messages in `taken` and `aside` of these partitions, or all of them (NULL): the partitions were revoked, or are read from
+ * another offset. */
+void ps_consumer_drop_messages(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *partitions);
+void ps_consumer_drop_taken(struct ps_consumer *consumer); /* destroys everything, and logs errors */
+/* The next offset, as ps_ledger_reached, but behind offsets without a message at the end, such as a transaction's marker. Any thread;
+ * entered. RD_KAFKA_OFFSET_INVALID: unknown. The program has not got all messages before it, or a thread holds `taking` for 10 ms. */
 int64_t ps_consumer_passed(struct ps_consumer *consumer, const char *topic, int32_t partition);
-bool ps_consumer_rebalances(const struct ps_consumer *consumer); /* perhaps one waits for its answer; events of `control` may be others */
+/* Whether a rebalance may wait for its answer: the events of `control` may also be others. */
+bool ps_consumer_rebalances(const struct ps_consumer *consumer);
 
-/* ---- consumer.c, continued --------------------------------------------------------------------------- */
+/* ---- commits.c: what is committed, and when -------------------------------------------------------------- */
 
-/* Of the taking thread: counts the messages of a call. */
-void ps_consumer_count(struct ps_consumer *consumer, const struct ps_fetched *fetched);
 /* Gives librdkafka the processed offsets, if there are new ones. Entered. */
 void ps_consumer_store(struct ps_consumer *consumer);
-/* Of the taking thread: the same, but not more often than every ms while the program polls without pause. */
+/* On the taking thread, while the program polls without pause: ps_consumer_store, at most once every ms. */
 void ps_consumer_store_sometimes(struct ps_consumer *consumer);
-/* Of the taking thread: sets `answering`. */
-void ps_consumer_begin_answer(struct ps_consumer *consumer, rd_kafka_event_t *event);
-/* The same: whether `answering` must wait: the program works on messages of the partitions, commits are on their way, or it is being
- * found out where partitions begin. */
-bool ps_consumer_holds_back(struct ps_consumer *consumer);
-/* After the listener: does what the group requires. Blocks while librdkafka's main thread answers, for about a ms. `chosen`: NULL, or
- * the offsets at which some of the assigned partitions begin. If it has to wait for commits, or for where partitions begin, it is
- * called again when ps_consumer_holds_back no longer does; not while closing. Of the taking thread. */
-void ps_consumer_answer_locked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen);
-/* The same, of the thread that has called the listener. Does nothing if the closing thread has answered. Entered. */
-void ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen);
-/* Of the taking thread: begins the restart that is due. */
-void ps_consumer_restart_if_due(struct ps_consumer *consumer);
-/* Instead of the answer: the next poll calls the listener. Entered. */
-void ps_consumer_answer_later(struct ps_consumer *consumer);
-/* Messages were marked: a revocation that is held back may be due. */
+/* After messages were marked: a thread looks whether the revocation that waits for them can be answered. */
 void ps_consumer_marked(struct ps_consumer *consumer);
-void ps_consumer_end_hold(struct ps_consumer *consumer); /* of settings.holds_always */
-/* For a thread that waits without taking: absorbs the events of `notices`, and holds an error that the program must get.
- * Entered. */
-void ps_consumer_notice(struct ps_consumer *consumer);
-/* librdkafka's own lists hold references to its partitions, and it cannot be destroyed before they are released. A copy has only
- * names and numbers. */
-rd_kafka_topic_partition_list_t *ps_plain_copy(const rd_kafka_topic_partition_list_t *list);
-void ps_copy_place(rd_kafka_topic_partition_list_t *list, const rd_kafka_topic_partition_t *from);
-void ps_commit_cb(rd_kafka_t *rk, rd_kafka_resp_err_t err, rd_kafka_topic_partition_list_t *offsets, void *opaque);
-void ps_increase(_Atomic uint64_t *count, uint64_t number);
-/* Handles an event that is no rebalance, and destroys it. */
-void ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event);
-bool ps_error_passes(rd_kafka_resp_err_t err); /* by itself */
-/* Handles an error that passes by itself. False: the program must get it. */
-bool ps_consumer_absorb_error(struct ps_consumer *consumer, rd_kafka_resp_err_t err, bool fatal, const char *text);
-/* librdkafka 2.14 reports each second that all brokers are down, as long as they are. Listeners get it once. */
-void ps_consumer_log_error(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text);
-/* The results of all commits that no caller waits for arrive here: librdkafka's own, and those of async_commits.c. The thread
- * that receives a result calls it, with or without the GVL. `offsets` may be NULL. */
-void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t err,
-                               const rd_kafka_topic_partition_list_t *offsets);
-/* Owns `list`, offsets that the program has chosen; NULL: what is processed when it is sent. 0: it will be sent, and its result goes to
- * ps_consumer_commit_result. -1: not open. Otherwise errno. */
+/* Whether the group answers no request any more: closing has left it, or the time for closing is up. */
+bool ps_consumer_left(const struct ps_consumer *consumer);
+/* Owns `list`, offsets that the program has chosen. NULL: the committer commits the messages that are processed when it sends. 0: the
+ * committer will send it, and pass the result to ps_consumer_commit_result. -1: the consumer is not open. Otherwise errno. */
 int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list);
-/* Whether what was just marked of these places, in `epoch`, is committed or will be with the next commit. Otherwise it comes again. */
+/* Whether the messages of these places that were just marked, in `epoch`, are committed, or will be with the next commit. Otherwise a
+ * poll returns them again. */
 bool ps_consumer_keeps(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *places, uint64_t epoch);
 bool ps_commit_is_stale(rd_kafka_event_t *answer); /* the member got a new epoch between request and answer */
-/* Around a commit for which a caller waits. It may be sent when its turn has come: no earlier commit is on its way. */
+/* A turn in the line of commits: the thread joins, waits until its turn has come (no earlier commit is in flight), sends, and leaves. */
 void ps_commit_turn_join(struct ps_consumer *consumer, struct ps_commit_turn *turn);
 bool ps_commit_turn_has_come(struct ps_consumer *consumer, struct ps_commit_turn *turn);
+/* Sleeps until the turn may have come, or until `until_us`, or for some ms. */
+void ps_commit_turn_sleep(struct ps_consumer *consumer, struct ps_commit_turn *turn, int64_t until_us);
 void ps_commit_turn_leave(struct ps_consumer *consumer, struct ps_commit_turn *turn);
-enum { PS_LONGEST_TURN_US = 5 * 1000 * 1000 }; /* how long giving up partitions waits for its turn */
+enum { PS_LONGEST_TURN_US = 5 * 1000 * 1000 }; /* how long a revocation or an assignment waits for its turn */
 
-/* librdkafka has got new offsets, which are to be committed after auto.commit.interval.ms. Does nothing if it is not open. */
+/* librdkafka has got new offsets: the committer commits them after auto.commit.interval.ms. Does nothing if the consumer is not open. */
 void ps_async_commits_stored(struct ps_consumer *consumer);
-void ps_async_commits_closing(struct ps_consumer *consumer); /* the committer finds out at once that closing has begun */
-/* Before partitions are given up: sends what waits, and sends nothing for them afterwards. Entered, or of the closing thread. */
+void ps_async_commits_closing(struct ps_consumer *consumer); /* makes the committer and waiting jobs see that closing has begun */
+/* Before partitions are revoked: sends the queued commits, and none of these partitions afterwards. Entered, or on the closing thread. */
 void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked);
-
-enum ps_commits_state {
-    PS_COMMITS_WAIT,  /* for a ring, or for `due_us`; PS_FOREVER: only for a ring */
-    PS_COMMITS_ENDED, /* nothing is left */
-    PS_COMMITS_NONE,  /* there was nothing */
-};
-
-/* Of the committer's thread: sends and receives what it can without waiting. */
-enum ps_commits_state ps_async_commits_serve(struct ps_consumer *consumer, int64_t *due_us);
 
 /* ---- joining.c: what the member and its coordinator do -------------------------------------------------- */
 
 /* Before rd_kafka_new. False: it has added no interceptor. */
 bool ps_joining_watch(struct ps_consumer *consumer, rd_kafka_conf_t *conf);
-bool ps_consumer_joins(const struct ps_consumer *consumer);
-/* Each line of librdkafka's log, on its threads. True: it is not to be logged. */
+bool ps_consumer_joins(const struct ps_consumer *consumer); /* a member with partitions joins its group again: no thread commits */
+/* On librdkafka's threads, for each line of its log. True: the line was only for this file. */
 bool ps_joining_log(struct ps_consumer *consumer, int level, const char *facility, const char *text);
-/* Around what may make the member join again. */
+/* A thread that may make the member join again holds this lock. */
 void ps_joining_lock(struct ps_consumer *consumer);
 void ps_joining_unlock(struct ps_consumer *consumer);
-/* rd_kafka_commit_queue. False: the member joins its group again, and nothing was sent. Blocks for two turns of the main thread. */
+void ps_commit_cb(rd_kafka_t *rk, rd_kafka_resp_err_t err, rd_kafka_topic_partition_list_t *offsets, void *opaque); /* does nothing */
+/* Sends a commit with rd_kafka_commit_queue. False: the member joins its group again, and nothing was sent. Blocks until librdkafka's
+ * main thread has answered twice. */
 bool ps_joining_commit(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list, rd_kafka_queue_t *answers,
                        rd_kafka_resp_err_t *err);
-/* A commit was sent in the moment before, or other members are joining already. It can be repeated. */
+/* The coordinator has rejected a commit because the member joined just then, or other members join. It can be sent again. */
 bool ps_commit_refused(const struct ps_consumer *consumer, rd_kafka_resp_err_t err, int64_t sent_us);
-/* librdkafka would abort the process if it were destroyed now. */
+/* Whether librdkafka would abort the process if it were destroyed now. */
 bool ps_joining_aborts(const struct ps_consumer *consumer);
 enum { PS_COMMIT_ATTEMPTS = 20, PS_COMMIT_PAUSE_US = 100 * 1000 }; /* of a commit that is repeated */
 
-/* ---- consumer.c, continued --------------------------------------------------------------------------- */
-
-/* librdkafka keeps a partition paused that is revoked and assigned again, and it would never be read. NULL: all partitions. */
-void ps_consumer_resume_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked);
+/* ---- consumer.c, continued: membership ---------------------------------------------------------------- */
 
 enum { PS_MOST_MEMBER_ID = 512 };
 
@@ -567,24 +605,20 @@ struct ps_membership {
 
 void ps_consumer_membership(struct ps_membership *membership); /* entered; asks librdkafka's main thread */
 
-/* For a thread that waits for several consumers: whether a poll may find something. False: a bell rings later if it may. Entering
- * a wait counts as polling again for the messages that `owner` has got; `worked_on`: others still work on theirs. Never blocks. */
-bool ps_consumer_may_take(struct ps_consumer *consumer, uint64_t owner, bool *worked_on);
-
 /* ---- consumer_jobs.c: its blocking calls -------------------------------------------------------------- */
 
 /* The calls, and their arguments and results. */
 enum ps_consumer_call {
     PS_CONSUMER_SUBSCRIBE, PS_CONSUMER_ASSIGN, PS_CONSUMER_ASSIGNMENT, PS_CONSUMER_COMMITTED,
     PS_CONSUMER_COMMIT,     /* offsets that the program has chosen */
-    PS_CONSUMER_COMMIT_PROCESSED, /* what is processed when its turn comes, if these partitions, or NULL, are held since `epoch` */
+    PS_CONSUMER_COMMIT_PROCESSED, /* messages that are processed when its turn comes, if ps_consumer_keeps says so */
     PS_CONSUMER_OFFSETS,    /* those of times (ms), RD_KAFKA_OFFSET_BEGINNING or RD_KAFKA_OFFSET_END; -1: no message so late */
     PS_CONSUMER_PARTITIONS, /* all partitions of topics */
     PS_CONSUMER_SEEK,
     PS_CONSUMER_SEEK_BACK,  /* a seek after which librdkafka commits the earlier offsets */
-    PS_CONSUMER_REWIND,     /* a seek of what the consumer has held since `epoch` */
+    PS_CONSUMER_REWIND,     /* a seek of the partitions that the consumer has held since `epoch` */
     PS_CONSUMER_PAUSE, PS_CONSUMER_RESUME,
-    PS_CONSUMER_STARTS,     /* where partitions begin that the group has assigned: see consumer_jobs.c */
+    PS_CONSUMER_STARTS,     /* where partitions begin that the group has assigned: see starts.c */
     PS_CONSUMER_RESTART,    /* assigns partitions anew that librdkafka has not begun */
 };
 
@@ -593,20 +627,109 @@ struct ps_consumer_job {
     struct ps_consumer *consumer;
     enum ps_consumer_call call;
     rd_kafka_topic_partition_list_t *list; /* argument or result; owned; may be NULL */
-    rd_kafka_topic_partition_list_t *committed; /* of the search for starts: what the group has committed; owned; NULL: no answer */
+    rd_kafka_topic_partition_list_t *committed; /* of starts.c: the offsets that the group has committed; owned; NULL: no answer */
     int timeout_ms;
-    uint64_t epoch;                        /* of a rewind: leaves alone what ps_ledger_holds not; the result lacks it. Of a commit: see
+    uint64_t epoch;                        /* of a rewind: the result lacks partitions that were revoked since. Of a commit: see
                                             * PS_CONSUMER_COMMIT_PROCESSED */
     _Atomic bool done;                     /* `list` has the result */
     rd_kafka_resp_err_t err;
     char text[256];                        /* details of `err`; may be empty */
 };
 
+/* ---- ask.c: questions to brokers. On a job's thread --------------------------------------------------- */
+
+bool ps_ask_goes_on(const struct ps_consumer_job *query); /* false: closing has begun, or the caller has stopped waiting */
+/* Whether brokers may answer the same question later. */
+bool ps_ask_passes(rd_kafka_resp_err_t err, const rd_kafka_topic_partition_list_t *list);
+bool ps_ask_again(const struct ps_consumer_job *query, int64_t deadline_us); /* sleeps, if there is time and it goes on; else false */
+bool ps_ask_has_answers(rd_kafka_t *rk); /* whether a broker has answered any request of this client */
+/* The list has times, or RD_KAFKA_OFFSET_BEGINNING or _END. It gets the offsets, unless no broker answers. */
+rd_kafka_resp_err_t ps_ask_offsets(struct ps_consumer_job *query, rd_kafka_topic_partition_list_t **list, int timeout_ms);
+rd_kafka_resp_err_t ps_ask(struct ps_consumer_job *query); /* asks what `query->call` says, as a long call */
+
+/* ---- starts.c: where partitions begin. On a job's thread ----------------------------------------------- */
+
+/* Sets the offsets in the job's list. False: it asked, and meanwhile the caller has stopped waiting, or closing has begun. */
+bool ps_starts_find(struct ps_consumer_job *query);
+
+/* ---- commit_job.c: commits for which a caller waits. On the job's thread -------------------------------- */
+
+rd_kafka_resp_err_t ps_commit_job_run(struct ps_consumer_job *query);
+/* For a job that has joined the line of commits. False: see ps_ask_goes_on, or the time is up. */
+bool ps_job_await_turn(struct ps_consumer_job *query, struct ps_commit_turn *turn, int64_t until_us);
+
+/* ---- consumer_jobs.c, continued ------------------------------------------------------------------------ */
+
 /* Starts a librdkafka call on its own thread. Owns `list`, even if it fails. NULL: not open, or no thread (errno). */
 struct ps_consumer_job *ps_consumer_start(struct ps_consumer *consumer, enum ps_consumer_call call,
                                           rd_kafka_topic_partition_list_t *list, int timeout_ms, uint64_t epoch);
-/* Of a call that waits for the group's answer: none will come, as closing has left the group or its time is up. */
-bool ps_consumer_left(const struct ps_consumer *consumer);
+/* On the taking thread: starts the job that assigns partitions anew, when it is time. */
+void ps_consumer_restart_if_due(struct ps_consumer *consumer);
+void ps_consumer_end_restart(struct ps_consumer *consumer); /* on the closing thread */
+
+/* ---- rebalance.c: from the group's event to the answer ------------------------------------------------- */
+
+/* On the taking thread. Owns the event. */
+void ps_consumer_begin_answer(struct ps_consumer *consumer, rd_kafka_event_t *event);
+/* On the taking thread. Whether the pending rebalance must wait: for unmarked messages of its partitions, a commit in flight, or the
+ * job that looks up start offsets. */
+bool ps_consumer_holds_back(struct ps_consumer *consumer);
+/* On the taking thread, after the listener: does what the group requires. Blocks while librdkafka's main thread answers, for about a
+ * ms. `chosen`: NULL, or the offsets at which some of the assigned partitions begin. If the rebalance must wait now, a later call
+ * answers, when ps_consumer_holds_back is false. It waits for nothing while closing. */
+void ps_consumer_answer_locked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen);
+/* The same, on the thread that has called the listener. Does nothing if the closing thread has answered. Entered. */
+void ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen);
+/* On the thread that has called the listener, instead of the answer: the next poll calls the listener again. Entered. */
+void ps_consumer_answer_later(struct ps_consumer *consumer);
+void ps_consumer_end_hold(struct ps_consumer *consumer); /* of settings.holds_always */
+/* On the taking thread, or the closing thread: does what the event says, and answers. The caller destroys the event. */
+void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event);
+
+/* ---- take.c: how a poll takes messages ------------------------------------------------------------------- */
+
+struct ps_taking { /* one call: what it may take, and what it has taken */
+    struct ps_consumer *consumer;
+    uint64_t owner;             /* see ledger.c */
+    size_t max;                 /* messages */
+    size_t most_bytes;          /* 0: no limit of its own */
+    bool single;                /* `max` is 1, and the memory has no room for more */
+    bool control_only;          /* takes no messages */
+    bool ends;                  /* takes the ends of partitions, too */
+    bool one_partition;         /* ends before a message of another partition */
+    struct ps_fetched *fetched; /* NULL: nothing is taken yet */
+    struct ps_problem *problem; /* NULL: none. The caller raises it, and frees it */
+    bool unreceived;            /* the ledger says so, as other threads may run before the call returns: see ps_ledger_receive */
+    size_t headers;
+    int runs;                   /* of one partition's increasing offsets */
+};
+
+enum ps_taken {
+    PS_TAKEN,          /* what there is, perhaps nothing */
+    PS_TAKE_BLOCKS,    /* ps_take has to go on */
+    PS_TAKE_LISTENER,  /* this thread has to call the listener of a rebalance, and then ps_consumer_answer or _answer_later */
+    PS_TAKE_NO_MEMORY,
+};
+
+/* Both are entered. Neither waits for messages. */
+enum ps_taken ps_take_now(struct ps_taking *taking); /* never blocks */
+enum ps_taken ps_take(struct ps_taking *taking);     /* blocks while another thread takes, and while librdkafka answers */
+size_t ps_taking_count(const struct ps_taking *taking);
+bool ps_taking_has_result(const struct ps_taking *taking); /* messages, or ends of partitions */
+/* On the taking thread: whether a poll would find something. */
+bool ps_consumer_has_events(struct ps_consumer *consumer);
+/* For ConsumerSet#wait. Returns whether a poll of this consumer may find something; if false, its bell rings later. Marks what `owner`
+ * polled before, as another poll would. `worked_on`: other owners still work on their messages. Never blocks. */
+bool ps_consumer_may_take(struct ps_consumer *consumer, uint64_t owner, bool *worked_on);
+/* When a thread that waits for the bell has to look again, rung or not. */
+int64_t ps_consumer_look_again_us(const struct ps_consumer *consumer);
+/* Whether all these messages can still be marked, and the group has not taken their partitions away. */
+bool ps_consumer_still_holds(struct ps_consumer *consumer, const struct ps_fetched *fetched);
+bool ps_consumer_must_answer(struct ps_consumer *consumer); /* perhaps a rebalance waits for its answer. Blocks as ps_take */
+
+/* ---- consumer_close.c --------------------------------------------------------------------------------- */
+
+void ps_consumer_close(struct ps_client *client); /* on the closing thread */
 
 /* ---- consumer_set.c: waits for any number of consumers ------------------------------------------------------ */
 

@@ -171,7 +171,7 @@ static void due_by(struct ps_consumer_set *set, struct ps_set_consumer *one, int
     set_list_again(set, one);
 }
 
-/* Brokers reject the consumer: its next poll in time raises. */
+/* Brokers reject the consumer. Its next poll after a certain time raises that. */
 static bool note_rejection(struct ps_consumer_set *set, struct ps_set_consumer *one, int64_t now_us)
 {
     int64_t rejected_us = atomic_load(&one->consumer->client.rejection.due_us);
@@ -180,7 +180,7 @@ static bool note_rejection(struct ps_consumer_set *set, struct ps_set_consumer *
     return rejected_us <= now_us;
 }
 
-/* Its next poll in time raises an error that lasts. */
+/* Its next poll after a certain time raises an error that lasts. */
 static bool note_problem(struct ps_consumer_set *set, struct ps_set_consumer *one, int64_t now_us)
 {
     int64_t problem_us = ps_consumer_problem_due_us(one->consumer);
@@ -191,7 +191,7 @@ static bool note_problem(struct ps_consumer_set *set, struct ps_set_consumer *on
 /* A revocation is held back: a poll after that time answers it. */
 static void note_hold(struct ps_consumer_set *set, struct ps_set_consumer *one, int64_t now_us)
 {
-    due_by(set, one, atomic_load(&one->consumer->hold_until_us), now_us);
+    due_by(set, one, atomic_load(&one->consumer->rebalance.hold_until_us), now_us);
 }
 
 /* A consumer that is not open yet rings when it opens, and one that closes when it begins. */

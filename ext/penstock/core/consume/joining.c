@@ -72,6 +72,15 @@ static void await_main_thread(struct ps_consumer *consumer)
     if (!rd_kafka_subscription(consumer->client.rk, &topics)) rd_kafka_topic_partition_list_destroy(topics);
 }
 
+/*
+ * Without such a callback librdkafka reports no result of its own and asynchronous commits, even to programs that read events
+ * (2.0.2). Events that are read call no callback. A commit with a callback of its own is reported to its own queue only.
+ */
+void ps_commit_cb(rd_kafka_t *rk, rd_kafka_resp_err_t err, rd_kafka_topic_partition_list_t *offsets, void *opaque)
+{
+    (void)rk, (void)err, (void)offsets, (void)opaque;
+}
+
 bool ps_joining_commit(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list, rd_kafka_queue_t *answers,
                        rd_kafka_resp_err_t *err)
 {

@@ -1,7 +1,7 @@
 /*
  * Errors that last, and that librdkafka reports once or seldom: the group does not let the consumer join, or a broker's answers are
- * too large to be received. Each is kept until it is over. Polls that find nothing raise it again now and then, and calls that time out
- * name it. No Ruby; any thread. The lock is a leaf.
+ * too large. A consumer keeps each until it is over. Polls that find nothing raise it again every few seconds, and the errors of calls
+ * that time out name it. No Ruby; any thread. The lock is a leaf.
  */
 #include "consume/consume.h"
 #include <stdio.h>

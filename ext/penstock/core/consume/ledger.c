@@ -760,33 +760,6 @@ bool ps_ledger_owns(struct ps_ledger *ledger, const char *topic, int32_t partiti
 
 /* ---- what to store and commit ---- */
 
-void ps_set_leader_epoch(rd_kafka_topic_partition_t *place, int32_t leader_epoch)
-{
-#ifdef HAVE_RD_KAFKA_TOPIC_PARTITION_SET_LEADER_EPOCH
-    if (leader_epoch >= 0) rd_kafka_topic_partition_set_leader_epoch(place, leader_epoch);
-#else
-    (void)place, (void)leader_epoch;
-#endif
-}
-
-int32_t ps_leader_epoch(const rd_kafka_topic_partition_t *place)
-{
-#ifdef HAVE_RD_KAFKA_TOPIC_PARTITION_SET_LEADER_EPOCH
-    return rd_kafka_topic_partition_get_leader_epoch(place);
-#else
-    (void)place;
-    return -1;
-#endif
-}
-
-/* librdkafka frees it with the list. */
-void ps_set_metadata(rd_kafka_topic_partition_t *place, const void *metadata, size_t size)
-{
-    if (!metadata || !(place->metadata = malloc(size + 1))) return;
-    memcpy(place->metadata, metadata, size);
-    place->metadata_size = size;
-}
-
 static void add_offset(rd_kafka_topic_partition_list_t *list, const struct ps_place *place)
 {
     rd_kafka_topic_partition_t *to = rd_kafka_topic_partition_list_add(list, place->topic, place->partition);

@@ -1,8 +1,8 @@
 /*
- * What happened to a consumer, for its listeners. The threads that take librdkafka's events, or close the consumer, add items
- * without the GVL. The thread that polls next publishes them (ruby/consumer_news.c). No Ruby; any thread. The lock is a leaf.
+ * Events of a consumer, for its listeners. The threads that take librdkafka's events, or close the consumer, add items without the GVL.
+ * The thread that polls next publishes them (ruby/consumer_news.c). No Ruby; any thread. The lock is a leaf.
  *
- * A program that has listeners and does not poll must not collect items for ever: the oldest are dropped and counted.
+ * If a program has listeners and does not poll, the oldest items are dropped and counted, so that they do not fill the memory.
  */
 #include "consume/consume.h"
 #include <stdio.h>

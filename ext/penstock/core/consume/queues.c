@@ -3,7 +3,6 @@
  * kept for a later call (decision 0011). Of the taking thread, except the callbacks.
  */
 #include "consume/consume.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -122,6 +121,13 @@ void ps_consumer_forward(struct ps_consumer *consumer, const rd_kafka_topic_part
     ps_consumer_add_assigned(consumer, partitions);
 }
 
+void ps_consumer_resume_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked)
+{
+    rd_kafka_topic_partition_list_t *list = ps_ledger_paused(&consumer->ledger, revoked);
+    if (list->cnt > 0) rd_kafka_resume_partitions(consumer->client.rk, list);
+    rd_kafka_topic_partition_list_destroy(list);
+}
+
 /* ---- events of `control` and `notices` ---- */
 
 /* Control events come seldom, so a thread that takes messages looks for them only after their callback. */
@@ -158,125 +164,15 @@ void ps_consumer_hold(struct ps_consumer *consumer, rd_kafka_event_t *event)
     ps_bell_ring(&consumer->bell); /* another thread may have found the queues empty, and sleep */
 }
 
-/* ---- errors for the program ---- */
-
-/* A poll raises one of them. If there are more, they are only logged. */
-enum { MOST_PROBLEMS = 1000 };
-
-struct ps_problem ps_consumer_problem(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text,
-                                      const rd_kafka_topic_partition_t *place)
+void ps_consumer_notice(struct ps_consumer *consumer)
 {
-    struct ps_problem problem = { .err = err, .partition = place ? place->partition : -1,
-                                  .offset = place && place->offset >= 0 ? place->offset : -1 };
-    if (place && place->topic) snprintf(problem.topic, sizeof(problem.topic), "%s", place->topic);
-    ps_client_quote(&consumer->client, problem.text, sizeof(problem.text), text ? text : "");
-    return problem;
-}
-
-void ps_consumer_add_problem(struct ps_consumer *consumer, const struct ps_problem *problem)
-{
-    struct ps_problem **end = &consumer->problems, *copy = NULL;
-    int count = 0;
-    for (; *end; end = &(*end)->next) count++;
-    if (count < MOST_PROBLEMS) copy = malloc(sizeof(*copy));
-    if (!copy) {
-        ps_consumer_log_error(consumer, problem->err, problem->text);
-        return;
-    }
-    *copy = *problem;
-    copy->next = NULL;
-    *end = copy;
-    ps_bell_ring(&consumer->bell); /* another thread may have found no event, and sleep */
-}
-
-void ps_consumer_add_message_problem(struct ps_consumer *consumer, const rd_kafka_message_t *message)
-{
-    rd_kafka_topic_partition_t place = { .partition = message->partition, .offset = message->offset };
-    if (message->rkt) place.topic = (char *)rd_kafka_topic_name(message->rkt);
-    struct ps_problem problem = ps_consumer_problem(consumer, message->err, rd_kafka_message_errstr(message),
-                                                    message->rkt ? &place : NULL);
-    ps_consumer_add_problem(consumer, &problem);
-}
-
-/*
- * librdkafka returns most errors of a partition as messages. It calls this callback instead if a partition does not exist, with a text
- * that begins with "topic [partition]: " (2.0.2 to 2.14).
- */
-void ps_partition_error_cb(rd_kafka_t *rk, int err, const char *reason, void *opaque)
-{
-    struct ps_consumer *consumer = opaque;
-    const rd_kafka_topic_partition_t *place = NULL;
-    char begin[300];
-    (void)rk;
-    for (int i = 0; !place && i < consumer->assigned->cnt; i++) {
-        const rd_kafka_topic_partition_t *one = &consumer->assigned->elems[i];
-        if (strncmp(reason, one->topic, strlen(one->topic)) != 0) continue;
-        int size = snprintf(begin, sizeof(begin), "%s [%d]: ", one->topic, (int)one->partition);
-        if (size > 0 && strncmp(reason, begin, (size_t)size) == 0) place = one;
-    }
-    if (ps_consumer_absorb_error(consumer, (rd_kafka_resp_err_t)err, false, reason)) return;
-    struct ps_problem problem = ps_consumer_problem(consumer, (rd_kafka_resp_err_t)err, reason, place);
-    problem.offset = -1; /* that of `place` is where it was to begin */
-    ps_consumer_add_problem(consumer, &problem);
-}
-
-struct ps_problem *ps_consumer_take_problem(struct ps_consumer *consumer)
-{
-    struct ps_problem *first = consumer->problems;
-    if (first) consumer->problems = first->next;
-    return first;
-}
-
-/*
- * librdkafka does not report that SyncGroup was answered with an error. It joins again and again, and gets no assignment.
- */
-enum { FAILED_SYNCS = 3 };
-
-static void note_failed_syncs(struct ps_consumer *consumer)
-{
-    static const char *const text = "SyncGroup failed repeatedly, for a reason that librdkafka does not report";
-    if (atomic_load(&consumer->syncs) < FAILED_SYNCS || !ps_consumer_wants_to_join(consumer)) return;
-    atomic_store(&consumer->syncs, 0);
-    struct ps_problem problem = ps_consumer_problem(consumer, RD_KAFKA_RESP_ERR_UNKNOWN, text, NULL);
-    problem.group = true;
-    if (ps_lasting_note(&consumer->group_error, &problem)) ps_consumer_add_problem(consumer, &problem);
-}
-
-bool ps_consumer_wants_to_join(const struct ps_consumer *consumer)
-{
-    return atomic_load(&consumer->subscribed) && !atomic_load(&consumer->member);
-}
-
-/* A member may have got an error when it looked for its coordinator, and goes on. What lets a consumer commit may still not let it
- * join. */
-void ps_consumer_group_answers(struct ps_consumer *consumer)
-{
-    if (!ps_consumer_wants_to_join(consumer)) ps_lasting_end(&consumer->group_error);
-}
-
-struct ps_problem *ps_consumer_take_due_problem(struct ps_consumer *consumer)
-{
-    struct ps_problem *due = NULL;
-    if (!consumer->answering) note_failed_syncs(consumer);
-    if (consumer->problems) return ps_consumer_take_problem(consumer);
-    if (ps_consumer_wants_to_join(consumer)) due = ps_lasting_take_due(&consumer->group_error);
-    return due ? due : ps_lasting_take_due(&consumer->size_error);
-}
-
-int64_t ps_consumer_problem_due_us(const struct ps_consumer *consumer)
-{
-    int64_t group_us = ps_consumer_wants_to_join(consumer) ? atomic_load(&consumer->group_error.due_us) : PS_FOREVER;
-    int64_t size_us = atomic_load(&consumer->size_error.due_us);
-    return group_us < size_us ? group_us : size_us;
-}
-
-void ps_consumer_drop_problems(struct ps_consumer *consumer)
-{
-    struct ps_problem *problem;
-    while ((problem = ps_consumer_take_problem(consumer))) {
-        ps_consumer_log_error(consumer, problem->err, problem->text);
-        free(problem);
-    }
+    rd_kafka_event_t *event;
+    if (pthread_mutex_trylock(&consumer->taking)) return; /* the thread that takes events reads these too */
+    while ((event = rd_kafka_queue_poll(consumer->notices, 0))) ps_consumer_absorb(consumer, event);
+    /* A consumer that joins no group has no rebalances there, and need not poll. */
+    while (!atomic_load(&consumer->ever_subscribed) && (event = rd_kafka_queue_poll(consumer->control, 0)))
+        ps_consumer_absorb(consumer, event);
+    pthread_mutex_unlock(&consumer->taking);
 }
 
 /* ---- messages of `data` ---- */
@@ -395,7 +291,7 @@ void ps_consumer_drop_taken(struct ps_consumer *consumer)
 
 bool ps_consumer_rebalances(const struct ps_consumer *consumer)
 {
-    return consumer->answering || consumer->held || rd_kafka_queue_length(consumer->control) > 0;
+    return consumer->rebalance.state != PS_REBALANCE_NONE || consumer->held || rd_kafka_queue_length(consumer->control) > 0;
 }
 
 /* librdkafka passes the markers of transactions on to no program, but counts them. Where it has come to only counts if the program
@@ -416,16 +312,4 @@ int64_t ps_consumer_passed(struct ps_consumer *consumer, const char *topic, int3
     }
     pthread_mutex_unlock(&consumer->taking);
     return passed;
-}
-
-/* The one place that knows of every queue and of what is kept beside them. */
-bool ps_consumer_has_events(struct ps_consumer *consumer)
-{
-    if (atomic_load(&consumer->news.count) > 0) return true;
-    if (consumer->answering) return !consumer->listening && !ps_consumer_holds_back(consumer); /* the answer and marks ring */
-    if (consumer->held || consumer->taken_count > 0 || consumer->aside_due || consumer->problems) return true;
-    if (atomic_load(&consumer->alerted) &&
-        (atomic_load(&consumer->astray) || rd_kafka_queue_length(consumer->control) > 0 ||
-         rd_kafka_queue_length(consumer->notices) > 0)) return true;
-    return rd_kafka_queue_length(consumer->data) > 0;
 }

@@ -42,7 +42,7 @@ struct ps_unnoticed { /* of unnoticed.c; under client.lock */
 
 struct ps_space {
     pthread_mutex_t lock;          /* guards what follows; places' locks come after it */
-    struct ps_place *first, *last; /* the places without a turn, by their tickets */
+    struct ps_space_place *first, *last; /* the places without a turn, by their tickets */
     uint64_t last_ticket, freed;
     uint64_t due;                  /* freed messages for which no place has got a turn yet */
     uint32_t stuck;                /* turns that their calls seem unable to use */
@@ -237,13 +237,13 @@ void ps_flusher_end(struct ps_producer *producer);     /* closing thread: no flu
 
 /*
  * The calls are those of queue_space.c. A call that finds librdkafka's queue full joins the line of `ps_space` with a
- * `ps_place`. When messages are settled, `ps_space_freed` settles the `turn` of the first places. The waiting call then calls
+ * `ps_space_place`. When messages are settled, `ps_space_freed` settles the `turn` of the first places. The waiting call then calls
  * `ps_place_try`. True: it tries to hand over its messages. If the queue is still full, it calls `ps_place_full`, which puts
  * the place back into the line; if space was freed meanwhile, the call tries again at once. At the end it calls
  * `ps_place_leave`.
  */
-struct ps_place { /* a waiting call's; owned by the call, or by the garbage collector if the scheduler drops its fiber */
-    struct ps_place *next, *prev;  /* in space.first, unless it has a turn */
+struct ps_space_place { /* a waiting call's; owned by the call, or by the garbage collector if the scheduler drops its fiber */
+    struct ps_space_place *next, *prev;  /* in space.first, unless it has a turn */
     struct ps_producer *producer;  /* retained */
     struct ps_completion turn;     /* settled: the call may try */
     pthread_mutex_t lock;          /* guards the turn's waiters; a leaf */
@@ -260,12 +260,12 @@ bool ps_space_line(const struct ps_space *space); /* true: calls wait, so a new 
 void ps_space_freed(struct ps_space *space, uint32_t messages);
 bool ps_space_stuck(const struct ps_space *space, int64_t now); /* a call does not use its turn */
 void ps_space_unstick(struct ps_space *space);
-struct ps_place *ps_place_join(struct ps_producer *producer, uint32_t want); /* NULL: no memory */
+struct ps_space_place *ps_place_join(struct ps_producer *producer, uint32_t want); /* NULL: no memory */
 /* When `turn` is settled. False: another call comes first, and this one waits for another turn. */
-bool ps_place_try(struct ps_place *place);
+bool ps_place_try(struct ps_space_place *place);
 /* The queue was full: the place goes back into the line. False: space was freed meanwhile, so the call tries again. */
-bool ps_place_full(struct ps_place *place);
-void ps_place_leave(struct ps_place *place, bool used); /* frees the place; `used`: the call has tried, and no longer waits */
+bool ps_place_full(struct ps_space_place *place);
+void ps_place_leave(struct ps_space_place *place, bool used); /* frees the place; `used`: the call has tried, and no longer waits */
 
 /* ---- topic.c: one librdkafka topic handle per client and name ------------------------------------- */
 
@@ -463,8 +463,6 @@ struct ps_flush_job {
     bool flushed; /* else time ran out, or the client was closed first */
 };
 
-/* Waits until no thread is settling messages; false: the deadline came first. */
-bool ps_producer_await_settling(struct ps_producer *producer, int64_t deadline_us);
 struct ps_flush_job *ps_producer_flush(struct ps_producer *producer, int64_t timeout_ms); /* NULL: not open, or no thread */
 
 /* Every message in flight gets its delivery result, and so may messages produced until the job is done. NULL: not open, or no

@@ -8,7 +8,6 @@
 #include "produce/produce.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 /* rd_kafka_flush cannot be interrupted, so it is called in slices. The end of the job wakes the waiting callers, not the
  * end of a slice. */
@@ -112,18 +111,6 @@ void ps_producer_close_counts(struct ps_producer *producer, struct ps_close_coun
 
 /* ---- flush ---- */
 
-/* Called after librdkafka has reported all messages. When this thread can borrow the client, no other thread is settling
- * messages. */
-bool ps_producer_await_settling(struct ps_producer *producer, int64_t deadline_us)
-{
-    while (!ps_poller_borrow(&producer->polled)) {
-        if (ps_remaining_ms(deadline_us) == 0) return false;
-        usleep(100);
-    }
-    ps_poller_hand_back(&producer->polled);
-    return true;
-}
-
 /* Ends early when the caller has stopped waiting, and when the client is closed. */
 static void flush_run(struct ps_job *job)
 {
@@ -135,7 +122,7 @@ static void flush_run(struct ps_job *job)
         flush->flushed = flush_slice(producer, remaining_ms);
         if (flush->flushed || remaining_ms == 0) break;
     }
-    if (flush->flushed) flush->flushed = ps_producer_await_settling(producer, flush->deadline_us);
+    if (flush->flushed) flush->flushed = ps_poller_await_served(&producer->polled, flush->deadline_us);
     ps_client_exit(&producer->client);
 }
 

@@ -51,7 +51,7 @@ void ps_space_destroy(struct ps_space *space)
 
 /* ---- with the lock held ---- */
 
-static void list_remove(struct ps_space *space, struct ps_place *place)
+static void list_remove(struct ps_space *space, struct ps_space_place *place)
 {
     if (place->prev) place->prev->next = place->next;
     else space->first = place->next;
@@ -61,9 +61,9 @@ static void list_remove(struct ps_space *space, struct ps_place *place)
 }
 
 /* By its ticket: last if it is new, near the front if it had a turn. */
-static void list_insert(struct ps_space *space, struct ps_place *place)
+static void list_insert(struct ps_space *space, struct ps_space_place *place)
 {
-    struct ps_place *next = space->first;
+    struct ps_space_place *next = space->first;
     if (space->last && space->last->ticket < place->ticket) next = NULL;
     while (next && next->ticket < place->ticket) next = next->next;
     place->next = next;
@@ -74,7 +74,7 @@ static void list_insert(struct ps_space *space, struct ps_place *place)
     else space->last = place;
 }
 
-static void give_turn(struct ps_space *space, struct ps_place *place)
+static void give_turn(struct ps_space *space, struct ps_space_place *place)
 {
     list_remove(space, place);
     place->has_turn = true;
@@ -108,7 +108,7 @@ static void give_due_turns(struct ps_space *space)
     if (!space->first) space->due = 0;
 }
 
-static void return_to_line(struct ps_space *space, struct ps_place *place)
+static void return_to_line(struct ps_space *space, struct ps_space_place *place)
 {
     place->has_turn = false;
     end_turn(space);
@@ -123,10 +123,10 @@ bool ps_space_line(const struct ps_space *space)
     return atomic_load(&space->present) > 0;
 }
 
-struct ps_place *ps_place_join(struct ps_producer *producer, uint32_t want)
+struct ps_space_place *ps_place_join(struct ps_producer *producer, uint32_t want)
 {
     struct ps_space *space = &producer->space;
-    struct ps_place *place = calloc(1, sizeof(*place));
+    struct ps_space_place *place = calloc(1, sizeof(*place));
     if (!place) return NULL;
     ps_client_retain(&producer->client);
     place->producer = producer;
@@ -144,7 +144,7 @@ struct ps_place *ps_place_join(struct ps_producer *producer, uint32_t want)
     return place;
 }
 
-bool ps_place_try(struct ps_place *place)
+bool ps_place_try(struct ps_space_place *place)
 {
     struct ps_space *space = &place->producer->space;
     pthread_mutex_lock(&space->lock);
@@ -157,7 +157,7 @@ bool ps_place_try(struct ps_place *place)
     return is_next;
 }
 
-bool ps_place_full(struct ps_place *place)
+bool ps_place_full(struct ps_space_place *place)
 {
     struct ps_space *space = &place->producer->space;
     pthread_mutex_lock(&space->lock);
@@ -171,7 +171,7 @@ bool ps_place_full(struct ps_place *place)
     return !again;
 }
 
-static void place_leave(struct ps_space *space, struct ps_place *place, bool used)
+static void place_leave(struct ps_space *space, struct ps_space_place *place, bool used)
 {
     bool first = space->first == place, had_turn = place->has_turn;
     if (had_turn) end_turn(space);
@@ -181,7 +181,7 @@ static void place_leave(struct ps_space *space, struct ps_place *place, bool use
     if (had_turn || first) give_due_turns(space);
 }
 
-void ps_place_leave(struct ps_place *place, bool used)
+void ps_place_leave(struct ps_space_place *place, bool used)
 {
     struct ps_producer *producer = place->producer;
     if (!ps_client_inherited(&producer->client)) { /* else the lock may be held for ever */

@@ -205,7 +205,7 @@ static void transaction_ended(struct ps_transaction_job *job, enum ps_transactio
 {
     job->producer->transactions.state = how;
     /* The caller sees the transaction ended only with its messages' results. */
-    ps_producer_await_settling(job->producer, job->deadline_us);
+    ps_poller_await_served(&job->producer->polled, job->deadline_us);
     forget_failed(job->producer);
 }
 
@@ -236,7 +236,7 @@ static void let_it_be_sent(struct ps_transaction_job *job)
         int remaining_ms = ps_remaining_ms(send_until_us);
         if (remaining_ms == 0 || closing_gave_up(producer)) return;
         rd_kafka_flush(producer->client.rk, remaining_ms > SEND_SLICE_MS ? SEND_SLICE_MS : remaining_ms);
-        ps_producer_await_settling(producer, send_until_us);
+        ps_poller_await_served(&producer->polled, send_until_us);
     }
 }
 

@@ -1,32 +1,28 @@
 /*
- * Commits that no caller waits for: Consumer#commit with async: true, and what is processed, every auto.commit.interval.ms. At
- * most one request is on its way. What is processed is read when it is sent. Offsets that the program has chosen wait meanwhile: a
- * later one replaces an earlier one of its partition, and the next request has all of them. The committer, one thread for all consumers (committer.c), sends the requests and receives the
- * answers. The polling thread has no part in it, so the results come whether the program polls or not.
+ * What a consumer commits, and when: offsets that the program has chosen, and what is processed. Two kinds of threads send commits:
  *
- * librdkafka's own timer for what is processed is not used. It sends a commit although an earlier one is on its way, and repeats
- * an earlier one that the coordinator could not handle after the later one: the committed offset falls.
+ * - The committer (committer.c), one thread for all consumers, sends those that no caller waits for: Consumer#commit with async: true,
+ *   and what is processed, every auto.commit.interval.ms. It receives their answers, whether the program polls or not.
+ * - A job's thread (commit_job.c) sends a commit for which a caller waits.
  *
- * Commits for which callers wait (consumer_jobs.c) take their turns, one after the other. Asynchronous ones that come while there are
- * turns wait behind the last one, and what is processed waits until there is none.
+ * At most one request is in flight. The threads of jobs form a line, and each sends when its turn has come. Offsets for the committer
+ * that arrive meanwhile wait behind the last turn of the line: a later offset replaces an earlier one of its partition, and the next
+ * request has all of them. What is processed is read when it is sent. It waits until the line is empty.
  *
- * librdkafka sends a commit of its own when partitions are given up. So the thread that gives them up takes a turn, too, for up to
- * 5 s: an earlier commit that has to be repeated then would replace that one, and the committed offset would fall. What has come
- * behind this turn it sends at once, as another member has the partitions afterwards. Otherwise two requests are never on their way:
- * librdkafka puts the first one off while it looks for the coordinator, and would send the second one before it. Closing waits for
- * what waits, for up to half of its time, as nothing can be sent after the group was left, and then takes a turn.
+ * librdkafka's own timer for what is processed is not used. It sends a commit while an earlier one is in flight. If the coordinator
+ * could not handle the earlier one, librdkafka repeats it after the later one, and the committed offset falls.
  *
- * While the member joins its group again, nothing is sent (joining.c).
+ * librdkafka sends a commit of its own when partitions are revoked. If an earlier commit were repeated after that one, the committed
+ * offset would fall. So the thread that answers the revocation joins the line, for up to 5 s. It then sends the commits queued behind
+ * its turn at once, because another member owns the partitions afterwards. In all other cases at most one request is in flight:
+ * librdkafka puts a request off while it looks for the coordinator, and would send a second one before the first.
+ *
+ * Nothing can be sent after the group was left. So closing first waits for the queued commits, for up to half of its time, and then
+ * takes a turn. While the member joins its group again, no thread sends (joining.c).
  */
 #include "consume/consume.h"
 
 enum { STALE_MEMBER_EPOCH = 113 };
-
-void ps_async_commits_init(struct ps_consumer *consumer)
-{
-    consumer->async_commits.work.consumer = consumer;
-    pthread_mutex_init(&consumer->async_commits.lock, NULL);
-}
 
 void ps_async_commits_destroy(struct ps_async_commits *commits)
 {
@@ -35,26 +31,13 @@ void ps_async_commits_destroy(struct ps_async_commits *commits)
     pthread_mutex_destroy(&commits->lock);
 }
 
-static void destroy_list(rd_kafka_topic_partition_list_t **list)
+bool ps_consumer_left(const struct ps_consumer *consumer)
 {
-    if (*list) rd_kafka_topic_partition_list_destroy(*list);
-    *list = NULL;
+    int64_t close_by_us = atomic_load(&consumer->client.close_by_us);
+    return rd_kafka_consumer_closed(consumer->client.rk) || (close_by_us != 0 && ps_now_us() >= close_by_us);
 }
 
-/* Adds the places of `earlier` that `later` does not have, destroys `earlier`, and returns `later`. Either may be NULL. */
-static rd_kafka_topic_partition_list_t *merge(rd_kafka_topic_partition_list_t *later, rd_kafka_topic_partition_list_t *earlier)
-{
-    if (!later || !earlier) return later ? later : earlier;
-    for (int i = 0; i < earlier->cnt; i++) {
-        const rd_kafka_topic_partition_t *place = &earlier->elems[i];
-        /* M:merged_commits_keep_places */
-        if (!rd_kafka_topic_partition_list_find(later, place->topic, place->partition)) ps_copy_place(later, place);
-    }
-    rd_kafka_topic_partition_list_destroy(earlier);
-    return later;
-}
-
-/* With the lock. Sends what waits; what is on its way is remembered, in case a broker wants it again. */
+/* With the lock. Sends the queued offsets, and keeps them, in case a broker asks for them again. */
 static void send_waiting(struct ps_consumer *consumer)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
@@ -63,16 +46,17 @@ static void send_waiting(struct ps_consumer *consumer)
     if (!ps_joining_commit(consumer, commits->waiting, commits->answers, &err)) return;
     if (err) {
         ps_consumer_commit_result(consumer, err, commits->waiting);
-        destroy_list(&commits->waiting);
+        ps_list_destroy(&commits->waiting);
+        ps_commit_line_changed(&commits->work.line);
         return;
     }
     commits->on_their_way++;
     commits->sent_us = ps_now_us();
-    commits->sent = merge(commits->waiting, commits->sent);
+    commits->sent = ps_list_merge(commits->waiting, commits->sent);
     commits->waiting = NULL;
 }
 
-/* With the lock. librdkafka sends what it has stored and not committed yet. */
+/* With the lock. librdkafka sends the offsets that it has stored and not committed yet. */
 static void send_stored(struct ps_consumer *consumer)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
@@ -98,11 +82,11 @@ static bool stored_is_due(const struct ps_async_commits *commits)
     return due_us != 0 && ps_now_us() >= due_us;
 }
 
-/* With the lock. Also what waits for turns. */
+/* With the lock. Also the offsets queued behind turns. */
 static void take_all_waiting(struct ps_async_commits *commits)
 {
     for (struct ps_commit_turn *turn = commits->turns; turn; turn = turn->next) {
-        commits->waiting = merge(turn->after, commits->waiting);
+        commits->waiting = ps_list_merge(turn->after, commits->waiting);
         turn->after = NULL;
     }
 }
@@ -121,13 +105,13 @@ static bool may_send(const struct ps_async_commits *commits)
     return commits->on_their_way == 0; /* M:commits_coalesced */
 }
 
-/* With the lock. The committer looks what it may send now. If a request is on its way, it does so when the answer comes. */
+/* With the lock. The committer looks at what it may send now. If a request is in flight, it looks when the answer arrives. */
 static void ring_committer(struct ps_async_commits *commits)
 {
     if (commits->answers && may_send(commits)) ps_committer_ring(&commits->work);
 }
 
-/* With the lock. What could not be sent as the member joins its group again would be sent when other members have read on. */
+/* With the lock. Offsets that could not be sent, as the member joins its group again, would be sent after other members have read on. */
 static void drop_unsent(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked)
 {
     rd_kafka_topic_partition_list_t *waiting = consumer->async_commits.waiting, *dropped = rd_kafka_topic_partition_list_new(1);
@@ -140,7 +124,7 @@ static void drop_unsent(struct ps_consumer *consumer, const rd_kafka_topic_parti
     }
     if (dropped->cnt > 0) ps_consumer_commit_result(consumer, RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION, dropped);
     rd_kafka_topic_partition_list_destroy(dropped);
-    if (waiting && waiting->cnt == 0) destroy_list(&consumer->async_commits.waiting);
+    if (waiting && waiting->cnt == 0) ps_list_destroy(&consumer->async_commits.waiting);
 }
 
 void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked)
@@ -154,15 +138,22 @@ void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic
     for (int i = 0; commits->sent && i < revoked->cnt; i++)
         rd_kafka_topic_partition_list_del(commits->sent, revoked->elems[i].topic, revoked->elems[i].partition);
     ring_committer(commits);
+    ps_commit_line_changed(&commits->work.line);
     pthread_mutex_unlock(&commits->lock);
 }
 
 /* ---- turns ---- */
 
-/* The taking thread may wait for its turn, to give up partitions. */
-static void ring_turn(struct ps_consumer *consumer)
+void ps_consumer_marked(struct ps_consumer *consumer)
 {
-    if (atomic_load(&consumer->hold_until_us)) ps_bell_ring(&consumer->bell);
+    if (atomic_load(&consumer->rebalance.hold_until_us)) ps_bell_ring(&consumer->bell);
+}
+
+/* The taking thread may wait for the turn of a revocation, other threads for those of their commits. */
+static void line_changed(struct ps_consumer *consumer)
+{
+    ps_consumer_marked(consumer);
+    ps_commit_line_changed(&consumer->async_commits.work.line);
 }
 
 /* With the lock. Owns the list. */
@@ -170,8 +161,8 @@ static void wait_behind_all(struct ps_async_commits *commits, rd_kafka_topic_par
 {
     struct ps_commit_turn *last = commits->turns;
     while (last && last->next) last = last->next;
-    if (last) last->after = merge(list, last->after); /* M:async_commit_waits_behind */
-    else commits->waiting = merge(list, commits->waiting);
+    if (last) last->after = ps_list_merge(list, last->after); /* M:async_commit_waits_behind */
+    else commits->waiting = ps_list_merge(list, commits->waiting);
 }
 
 void ps_commit_turn_join(struct ps_consumer *consumer, struct ps_commit_turn *turn)
@@ -186,7 +177,7 @@ void ps_commit_turn_join(struct ps_consumer *consumer, struct ps_commit_turn *tu
 
 enum { LONGEST_TURN_US = 100000 };
 
-/* With the lock. The first turn that has not passed. */
+/* With the lock. The first turn that has not passed. A turn that yields passes if no thread uses it soon. */
 static struct ps_commit_turn *first_turn(const struct ps_async_commits *commits)
 {
     struct ps_commit_turn *first = commits->turns;
@@ -195,7 +186,7 @@ static struct ps_commit_turn *first_turn(const struct ps_async_commits *commits)
     return ps_now_us() - first->come_us < LONGEST_TURN_US ? first : first->next; /* M:turn_passes */
 }
 
-/* With the lock. Not while the turn that has passed the first one is used, nor before what waits behind the one that it passes. */
+/* With the lock. False while a thread uses the turn that has passed the first one, and while offsets wait behind the first one. */
 static bool is_next(const struct ps_async_commits *commits, const struct ps_commit_turn *turn)
 {
     const struct ps_commit_turn *first = commits->turns;
@@ -223,10 +214,24 @@ void ps_commit_turn_leave(struct ps_consumer *consumer, struct ps_commit_turn *t
     pthread_mutex_lock(&commits->lock);
     for (; *link != turn; link = &(*link)->next) before = &(*link)->after;
     *link = turn->next;
-    *before = merge(turn->after, *before);
+    *before = ps_list_merge(turn->after, *before);
     ring_committer(commits);
     pthread_mutex_unlock(&commits->lock);
-    ring_turn(consumer);
+    line_changed(consumer);
+}
+
+/* Nothing wakes the thread when a turn that yields passes, when the caller of a job gives up, or when ps_client_hurry shortens the
+ * time of a close. */
+enum { LONGEST_SLEEP_US = 10 * 1000 };
+
+void ps_commit_turn_sleep(struct ps_consumer *consumer, struct ps_commit_turn *turn, int64_t until_us)
+{
+    struct ps_commit_line *line = &consumer->async_commits.work.line;
+    int64_t awake_us = ps_now_us() + LONGEST_SLEEP_US;
+    atomic_fetch_add(&line->sleepers, 1);
+    uint32_t changes = atomic_load(&line->changes);
+    if (!ps_commit_turn_has_come(consumer, turn)) ps_word_sleep(&line->changes, changes, awake_us < until_us ? awake_us : until_us);
+    atomic_fetch_sub(&line->sleepers, 1);
 }
 
 /* ---- the committer's part ---- */
@@ -272,11 +277,11 @@ static void answered(struct ps_consumer *consumer, rd_kafka_event_t *answer, boo
                          rd_kafka_event_error(answer) != RD_KAFKA_RESP_ERR__NO_OFFSET;
     commits->attempts = again ? commits->attempts + 1 : 0;
     if (again) {
-        commits->waiting = merge(commits->waiting, commits->sent);
+        commits->waiting = ps_list_merge(commits->waiting, commits->sent);
         commits->sent = NULL;
         commits->again_us = ps_now_us() + PS_COMMIT_PAUSE_US;
     } else if (commits->on_their_way == 0) {
-        destroy_list(&commits->sent);
+        ps_list_destroy(&commits->sent);
     }
     if (stored_failed && again) {
         commits->stored_asked = true;
@@ -286,7 +291,7 @@ static void answered(struct ps_consumer *consumer, rd_kafka_event_t *answer, boo
     }
     if (commits->on_their_way == 0) commits->stored_sent = false;
     pthread_mutex_unlock(&commits->lock);
-    ring_turn(consumer);
+    line_changed(consumer);
     if (!again) ps_consumer_commit_result(consumer, rd_kafka_event_error(answer), rd_kafka_event_topic_partition_list(answer));
 }
 
@@ -304,7 +309,7 @@ static bool go_on(struct ps_consumer *consumer, bool *long_call)
     pthread_mutex_lock(&commits->lock);
     struct ps_commit_turn *first = first_turn(commits);
     if (first != commits->turns) { /* the turn has passed, and what waits behind it goes on */
-        commits->waiting = merge(commits->turns->after, commits->waiting);
+        commits->waiting = ps_list_merge(commits->turns->after, commits->waiting);
         commits->turns->after = NULL;
     }
     bool joins = ps_consumer_joins(consumer);
@@ -356,7 +361,7 @@ static int64_t passes_us(const struct ps_async_commits *commits, const struct ps
 
 enum { CLOSING_LOOK_US = 10 * 1000 };
 
-/* When something can be sent that cannot be sent now. What comes before is rung: an answer, another commit, the end of a turn. */
+/* When the committer may send something that it cannot send now. An answer, another commit and the end of a turn ring before. */
 static int64_t next_us(struct ps_consumer *consumer)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
@@ -386,10 +391,11 @@ void ps_async_commits_closing(struct ps_consumer *consumer)
     pthread_mutex_lock(&commits->lock);
     if (commits->answers) ps_committer_ring(&commits->work);
     pthread_mutex_unlock(&commits->lock);
+    ps_commit_line_changed(&commits->work.line); /* jobs end their waits */
 }
 
-/* When closing has begun, so no more commits come. False: something has to be sent, and there is time. What is
- * stored does not: librdkafka commits it when it leaves the group. */
+/* Called by the committer after closing began; no new commits arrive. Returns false while commits remain to be sent in time. Stored
+ * offsets do not count: librdkafka commits them when it leaves the group. */
 static bool lets_close(struct ps_consumer *consumer)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
@@ -405,20 +411,13 @@ static bool lets_close(struct ps_consumer *consumer)
     if (lets) commits->stored_asked = false;
     if (!commits->stored_asked) atomic_store(&commits->stored_due_us, 0);
     pthread_mutex_unlock(&commits->lock);
+    ps_commit_line_changed(&commits->work.line);
     if (late) ps_consumer_commit_result(consumer, RD_KAFKA_RESP_ERR__TIMED_OUT, list);
-    destroy_list(&list);
+    ps_list_destroy(&list);
     return lets;
 }
 
-/* Closing leaves the group when no short call is in progress. So from here on nothing is sent. */
-static void become_long_call(struct ps_consumer *consumer)
-{
-    consumer->async_commits.long_call = true;
-    ps_client_enter_long(&consumer->client);
-    ps_client_exit(&consumer->client);
-}
-
-/* The group was left before the answer came. False: none is missing. */
+/* Reports commits whose answers did not arrive before the group was left. False: there are none. */
 static bool give_up(struct ps_consumer *consumer)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
@@ -428,8 +427,9 @@ static bool give_up(struct ps_consumer *consumer)
     commits->sent = NULL;
     commits->on_their_way = 0;
     pthread_mutex_unlock(&commits->lock);
+    ps_commit_line_changed(&commits->work.line);
     if (any) ps_consumer_commit_result(consumer, RD_KAFKA_RESP_ERR__DESTROY, lost);
-    destroy_list(&lost);
+    ps_list_destroy(&lost);
     return any;
 }
 
@@ -445,7 +445,7 @@ static bool take_answer(struct ps_consumer *consumer)
     return true;
 }
 
-/* True: the committer works for the consumer. Only the committer ends this. */
+/* Whether the committer works for the consumer. Only the committer ends this. */
 static bool has_work(struct ps_async_commits *commits)
 {
     pthread_mutex_lock(&commits->lock);
@@ -455,7 +455,7 @@ static bool has_work(struct ps_async_commits *commits)
 }
 
 /* Once it has ended, the next work may begin at once: only locals are used afterwards. */
-enum ps_commits_state ps_async_commits_serve(struct ps_consumer *consumer, int64_t *due_us)
+static enum ps_commits_state serve(struct ps_consumer *consumer, int64_t *due_us)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     bool long_call;
@@ -466,10 +466,21 @@ enum ps_commits_state ps_async_commits_serve(struct ps_consumer *consumer, int64
             else ps_client_exit(&consumer->client);
             return PS_COMMITS_ENDED;
         }
-        if (!long_call && atomic_load(&consumer->client.state) != PS_OPEN && lets_close(consumer)) become_long_call(consumer);
+        if (!long_call && atomic_load(&consumer->client.state) != PS_OPEN && lets_close(consumer)) {
+            /* Closing leaves the group when no short call is in progress. So from here on nothing is sent. */
+            commits->long_call = true;
+            ps_client_become_long(&consumer->client);
+        }
     } while (take_answer(consumer));
     *due_us = next_us(consumer);
     return PS_COMMITS_WAIT;
+}
+
+void ps_async_commits_init(struct ps_consumer *consumer)
+{
+    consumer->async_commits.work.consumer = consumer;
+    consumer->async_commits.work.serve = serve;
+    pthread_mutex_init(&consumer->async_commits.lock, NULL);
 }
 
 /* ---- the callers' part ---- */
@@ -522,7 +533,7 @@ int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partit
         list = NULL;
     }
     pthread_mutex_unlock(&commits->lock);
-    destroy_list(&list);
+    ps_list_destroy(&list);
     return failed;
 }
 
@@ -537,4 +548,33 @@ void ps_async_commits_stored(struct ps_consumer *consumer)
         ring_committer(commits);
     }
     pthread_mutex_unlock(&commits->lock);
+}
+
+/* ---- what is processed ---- */
+
+void ps_consumer_store(struct ps_consumer *consumer)
+{
+    if (!consumer->settings.grouped || !ps_ledger_store(&consumer->ledger, consumer->client.rk)) return;
+    atomic_store(&consumer->settled, false);
+    ps_async_commits_stored(consumer);
+}
+
+enum { STORE_EVERY_US = 1000 };
+
+void ps_consumer_store_sometimes(struct ps_consumer *consumer)
+{
+    int64_t now_us = ps_now_us();
+    if (now_us - consumer->stored_us < STORE_EVERY_US) return;
+    consumer->stored_us = now_us;
+    ps_consumer_store(consumer);
+}
+
+/* librdkafka has committed the marked messages of partitions that were revoked, unless the program commits by itself, or the group has
+ * removed the member. */
+bool ps_consumer_keeps(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *places, uint64_t epoch)
+{
+    if (consumer->settings.commit_every_us && !ps_ledger_lost_since(&consumer->ledger, epoch)) return true;
+    for (int i = 0; places && i < places->cnt; i++)
+        if (!ps_ledger_owns(&consumer->ledger, places->elems[i].topic, places->elems[i].partition, epoch)) return false;
+    return true;
 }

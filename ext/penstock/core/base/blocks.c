@@ -4,7 +4,7 @@
  * MOST_SPARE bytes, until none was used for IDLE_US. Any thread. Takes no lock: a fork may come at any time, and the child may use
  * the blocks too.
  */
-#include "consume/consume.h"
+#include "base/base.h"
 #include <stdlib.h>
 
 enum { SMALLEST_BITS = 15, CLASSES = 8, SPARES = 4, MOST_SPARE = 8 << 20, IDLE_US = 500000 }; /* of 32 KiB to 4 MiB */

@@ -7,8 +7,9 @@ module Penstock
     # sent. Some exist only if librdkafka has the request.
     #
     # @!method initialize(settings)
-    #   @param settings [Hash{Symbol => Object}] by name: `id`, `kafka`, `poller`, `logger`, `token_refresher`; `close_timeout`
-    #     `rejection_timeout` and `unreachable_timeout` in ms; `consumer`: whether it is a consuming client, which some requests need
+    #   @param settings [Hash{Symbol => Object}] by name: `id`, `kafka`, `poller`, `logger`, `token_refresher`;
+    #     `close_timeout`, `rejection_timeout` and `unreachable_timeout` in ms; `consumer`: whether it is a consuming client,
+    #     which some requests need
     #   @raise [KeyError] when one is missing
     # @api private
     class AdminClient

@@ -128,7 +128,7 @@ class CloseTest < PenstockTest
     leaving = unreachable_producer
     handles = leaving.produce_many_async(messages("test", 100))
     report = nil
-    assert_took(0.5..longest(0.5), seconds_of { report = leaving.close(timeout: 0.5) })
+    assert_took(0.2..longest(0.5), seconds_of { report = leaving.close(timeout: 0.5) })
     assert_equal Penstock::CloseReport.new(0, 0, 100, 0), report
     handles.each do |handle|
       assert_equal :purge_queue, handle.error.code
@@ -146,7 +146,7 @@ class CloseTest < PenstockTest
     silent.set_round_trip_time(seconds: 60)
     handle = leaving.produce_async(topic: name, payload: "not answered")
     report = nil
-    assert_took(0.5..longest(0.5), seconds_of { report = leaving.close(timeout: 0.5) })
+    assert_took(0.2..longest(0.5), seconds_of { report = leaving.close(timeout: 0.5) })
     assert_equal Penstock::CloseReport.new(0, 0, 1, 0), report
     assert_equal :purge_inflight, handle.error.code
     assert_predicate handle.report, :possibly_persisted?

@@ -5,7 +5,7 @@ module Penstock
     # Where a program has set something, for `penstock routes`.
     # @api private
     module Origin
-      OWN = File.expand_path("../..", __dir__)
+      OWN = File.expand_path("../..", __dir__).freeze
       private_constant :OWN
 
       # @return [String, nil] the file and line of the program that calls Penstock

@@ -103,7 +103,6 @@ static void take_result(struct commit *commit, rd_kafka_resp_err_t err)
     struct ps_consumer_job *query = commit->query;
     const rd_kafka_topic_partition_list_t *list = commit->answer ? rd_kafka_event_topic_partition_list(commit->answer) : NULL;
     bool chosen = query->call == PS_CONSUMER_COMMIT;
-    if (list && !err) ps_ledger_committed(&query->consumer->ledger, query->consumer->client.rk, list);
     if (chosen && !list) return;
     rd_kafka_topic_partition_list_t *result = rd_kafka_topic_partition_list_new(list ? list->cnt : 0);
     for (int i = 0; list && i < list->cnt; i++)
@@ -120,6 +119,7 @@ rd_kafka_resp_err_t ps_commit_job_run(struct ps_consumer_job *query)
     ps_commit_turn_join(consumer, &commit.turn);
     rd_kafka_resp_err_t err = commit_once(&commit);
     for (int i = 1; i < PS_COMMIT_ATTEMPTS && prepare_again(&commit, err); i++) err = commit_once(&commit);
+    if (commit.answer) ps_consumer_note_committed(consumer, commit.answer); /* the next turn may begin at once */
     ps_commit_turn_leave(consumer, &commit.turn);
     take_result(&commit, err);
     if (commit.answer) rd_kafka_event_destroy(commit.answer);

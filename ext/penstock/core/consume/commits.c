@@ -266,6 +266,7 @@ static bool to_be_repeated(const struct ps_consumer *consumer, rd_kafka_event_t 
 static void answered(struct ps_consumer *consumer, rd_kafka_event_t *answer, bool open)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
+    ps_consumer_note_committed(consumer, answer);
     pthread_mutex_lock(&commits->lock);
     if (commits->on_their_way == 0) { /* give_up has reported it */
         pthread_mutex_unlock(&commits->lock);

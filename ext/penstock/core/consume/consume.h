@@ -484,6 +484,9 @@ bool ps_error_passes(rd_kafka_resp_err_t err); /* whether the error passes by it
 bool ps_consumer_absorb_error(struct ps_consumer *consumer, rd_kafka_resp_err_t err, bool fatal, const char *text);
 /* librdkafka 2.14 reports each second that all brokers are down, as long as they are. Listeners get it once. */
 void ps_consumer_log_error(struct ps_consumer *consumer, rd_kafka_resp_err_t err, const char *text);
+/* On any thread, before another commit is sent: the ledger learns what the answer says is committed. Otherwise a rewind meanwhile would
+ * let the next commit lower it. */
+void ps_consumer_note_committed(struct ps_consumer *consumer, rd_kafka_event_t *answer);
 /* On any thread: the result of a commit that no caller waits for, be it librdkafka's own or the committer's. `offsets` may be NULL. */
 void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t err,
                                const rd_kafka_topic_partition_list_t *offsets);

@@ -136,6 +136,7 @@ static void commit_processed(struct ps_consumer *consumer, struct ps_commit_turn
     }
     ps_consumer_notice(consumer); /* the results of earlier commits */
     atomic_store(&consumer->settled, !err || err == RD_KAFKA_RESP_ERR__NO_OFFSET);
+    if (answer) ps_consumer_note_committed(consumer, answer);
     ps_consumer_commit_result(consumer, err, answer ? rd_kafka_event_topic_partition_list(answer) : NULL);
     if (answer) rd_kafka_event_destroy(answer);
     rd_kafka_queue_destroy(answers);

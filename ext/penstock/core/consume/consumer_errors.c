@@ -284,6 +284,12 @@ static void absorb_error_event(struct ps_consumer *consumer, rd_kafka_event_t *e
 
 /* ---- results of commits ---- */
 
+void ps_consumer_note_committed(struct ps_consumer *consumer, rd_kafka_event_t *answer)
+{
+    const rd_kafka_topic_partition_list_t *offsets = rd_kafka_event_topic_partition_list(answer);
+    if (offsets && !rd_kafka_event_error(answer)) ps_ledger_committed(&consumer->ledger, consumer->client.rk, offsets);
+}
+
 void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t err,
                                const rd_kafka_topic_partition_list_t *offsets)
 {
@@ -297,7 +303,6 @@ void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t
         ps_bell_ring(&consumer->bell); /* a thread publishes it */
         return;
     }
-    if (offsets) ps_ledger_committed(&consumer->ledger, consumer->client.rk, offsets);
     for (int i = 0; offsets && i < offsets->cnt; i++) {
         const rd_kafka_topic_partition_t *place = &offsets->elems[i];
         if (!place->err) continue;
@@ -320,6 +325,7 @@ void ps_consumer_absorb(struct ps_consumer *consumer, rd_kafka_event_t *event)
     case RD_KAFKA_EVENT_ERROR: absorb_error_event(consumer, event); break;
     case RD_KAFKA_EVENT_STATS: ps_news_statistics(&consumer->news, rd_kafka_event_stats(event)); break;
     case RD_KAFKA_EVENT_OFFSET_COMMIT:
+        ps_consumer_note_committed(consumer, event);
         ps_consumer_commit_result(consumer, rd_kafka_event_error(event), rd_kafka_event_topic_partition_list(event));
         break;
     case RD_KAFKA_EVENT_FETCH: /* messages go to `data` */

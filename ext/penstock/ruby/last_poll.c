@@ -157,8 +157,9 @@ void penstock_return(const struct penstock_returning *returning)
     struct ps_consumer *consumer = returning->consumer;
     struct ps_fetched *fetched = returning->fetched;
     bool by_poll = consumer->settings.mark == PS_MARK_NEXT_POLL, unreceived = returning->unreceived;
-    /* With the GVL since the messages were taken, and without other threads, only a signal may be due, since a microsecond. */
-    bool due = (unreceived || !rb_thread_alone()) && rb_thread_interrupted(rb_thread_current());
+    /* Other threads may interrupt this one, and run when a Ruby method returns. Without any, and with the GVL since the messages were
+     * taken, only a signal may be due, since a microsecond. */
+    bool due = unreceived || !rb_thread_alone();
     int state = 0;
     if (due || ps_news_wanted(&consumer->news, PS_NEWS_POLLED | PS_NEWS_ENDS)) {
         if (by_poll && !unreceived) ps_ledger_receive(&consumer->ledger, returning->taker->owner, false);

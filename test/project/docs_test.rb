@@ -318,7 +318,8 @@ class DocsTest < PenstockTest
   def test_lines_of_text_have_at_most_130_columns
     long = Dir["*.md", "{docs,bench,test}/**/*.md", base: ROOT].flat_map do |file|
       text = File.read(File.join(ROOT, file), encoding: "UTF-8").gsub(/^ *(```|~~~).*?^ *\1$/m) { |code| "\n" * code.count("\n") }
-      lines = text.lines(chomp: true).each.with_index(1).reject { |line, _| line.size <= 130 || line.match?(/\A(?:\s*\|| {4}|\S*\z)/) }
+      lines = text.lines(chomp: true).each.with_index(1)
+      lines = lines.reject { |line, _| line.size <= 130 || line.match?(/\A(?:\s*\|| {4}|\S*\z)/) }
       lines.map { |line, number| "#{file}:#{number}: #{line}" }
     end
     assert_empty long

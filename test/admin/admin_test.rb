@@ -487,7 +487,7 @@ class AdminTest < AdminTestCase
     cluster = own_cluster(brokers: 1)
     name = "test-#{rand(2**32)}"
     cluster.create_topic(name, partitions: 1)
-    one = admin(servers: cluster.bootstrap_servers, "reconnect.backoff.max.ms": 100)
+    one = admin(servers: cluster.bootstrap_servers, "reconnect.backoff.max.ms": 100) { |config| config.unreachable_timeout = 0 }
     one.alter_group_offsets("first", { name => { 0 => 1 } })
     cluster.broker_down(1)
     other = Thread.new { one.topics(timeout: 60) }

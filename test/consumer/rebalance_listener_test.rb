@@ -123,8 +123,8 @@ class RebalanceListenerTest < ConsumerTestCase
       end
     end
     first, second, *others = threads.map(&:value)
-    assert_equal [[], *[%i[assigned revoked]] * 4], [first, *others]
-    assert_includes [[], %i[assigned revoked]], second # one poll may be enough
+    assert_equal [%i[assigned revoked]] * 4, others
+    [first, second].each { |kinds| assert_includes [[], %i[assigned revoked]], kinds } # the group may have been quick
   end
 
   slow def test_an_assignment_in_the_listener_raises

@@ -77,7 +77,7 @@ module Penstock
       NO_LEADERS = %i[unknown_partition noent].freeze
       private_constant :NO_LEADERS
 
-      # While leaders change, for example just after a topic was created. librdkafka then asks who leads.
+      # While leaders change, for example just after a topic was created. librdkafka then asks for the leaders.
       MOVING = %i[not_leader_for_partition leader_not_available fenced_leader_epoch offset_not_available].freeze
       TRIES = 10
       PAUSE = 0.1 # seconds

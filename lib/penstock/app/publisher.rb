@@ -62,14 +62,14 @@ module Penstock
       # @param text [String]
       def log(level, text) = add([level, text])
 
-      # What was published before is still told.
+      # Listeners and the logger still get what was published before.
       def close = @queue.close
 
       # @return [Boolean] whether a listener or logger calls
       def own_thread? = Thread.current == @thread
 
       # @param seconds [Numeric]
-      # @return [Boolean] whether all was told, or a listener waits for this
+      # @return [Boolean] whether listeners and the logger have got all, or one of them waits for this
       def wait(seconds) = @thread.nil? || own_thread? || !@thread.join(seconds).nil?
 
       # @return [Array(String, Float, Array<String>), nil] what hangs, for how many seconds, and its backtrace

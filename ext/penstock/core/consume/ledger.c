@@ -522,18 +522,30 @@ static bool add_spare(struct ps_ledger *ledger)
     return true;
 }
 
-/* `reserved` and `spare` belong to the thread that holds consumer->taking, as do all that remove partitions. So most calls take no
- * lock. */
-bool ps_ledger_reserve(struct ps_ledger *ledger, const char *topic, int32_t partition, int ranges)
+/* The partition that was reserved last, if it is this one. `reserved` and `spare` belong to the thread that holds consumer->taking, as do
+ * all that remove partitions. So most calls take no lock, and compute no hash. */
+static struct ps_place *reserved(const struct ps_ledger *ledger, const char *topic, int32_t partition)
 {
     struct ps_place *place = ledger->reserved;
+    return place && place->partition == partition && strcmp(place->topic, topic) == 0 ? place : NULL;
+}
+
+bool ps_ledger_reserve(struct ps_ledger *ledger, const char *topic, int32_t partition, int ranges)
+{
     while (ledger->spares < ranges)
         if (!add_spare(ledger)) return false;
-    if (place && place->partition == partition && strcmp(place->topic, topic) == 0) return true;
+    if (reserved(ledger, topic, partition)) return true;
     pthread_mutex_lock(&ledger->lock);
     ledger->reserved = find_or_add(ledger, topic, partition);
     pthread_mutex_unlock(&ledger->lock);
     return ledger->reserved != NULL;
+}
+
+/* NULL: no memory. */
+static struct ps_place *reserved_or_added(struct ps_ledger *ledger, const char *topic, int32_t partition)
+{
+    struct ps_place *place = reserved(ledger, topic, partition);
+    return place ? place : find_or_add(ledger, topic, partition);
 }
 
 static struct range *new_range(struct ps_ledger *ledger)
@@ -591,7 +603,7 @@ static void notice_new_logs(struct ps_ledger *ledger, const struct ps_fetched *f
         const struct ps_record *record = &fetched->records[i];
         if (before && before->partition == record->partition && before->topic == record->topic) continue;
         before = record;
-        struct ps_place *place = *find(ledger, fetched->topics[record->topic], record->partition);
+        struct ps_place *place = reserved_or_added(ledger, fetched->topics[record->topic], record->partition);
         if (place && begins_anew(place, record->offset)) go_back(ledger, place, record->offset);
     }
 }
@@ -608,7 +620,7 @@ bool ps_ledger_handed_out_all(struct ps_ledger *ledger, struct ps_fetched *fetch
     for (size_t i = 0; noted && i < fetched->count; i++) {
         const struct ps_record *record = &fetched->records[i];
         if (!before || before->partition != record->partition || before->topic != record->topic)
-            place = find_or_add(ledger, fetched->topics[record->topic], record->partition);
+            place = reserved_or_added(ledger, fetched->topics[record->topic], record->partition);
         before = record;
         noted = place && hand_out(ledger, place, record->offset, record->leader_epoch, owner);
     }

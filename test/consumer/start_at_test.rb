@@ -53,11 +53,12 @@ class ConsumerStartAtTest < ConsumerTestCase
   def test_a_group_begins_at_a_time
     name = filled(3)
     one = member(name, Time.now - 60, "auto.offset.reset": "earliest")
-    eventually { one.poll(timeout: 0.1).nil? && one.assignment == { name => [0] } }
-    sleep 0.3 # messages before the end would come
-    assert_nil one.poll(timeout: 0.1)
+    starts = []
+    one.monitor.subscribe("rebalance.partitions_assigned") { |event| starts << event[:starts] }
+    eventually { one.poll(timeout: 0.1).tap { |message| assert_nil message, starts.inspect } || starts.any? }
+    assert_equal [{ name => { 0 => { offset: 3, reason: :start_at } } }], starts
     produce(name, ["new"])
-    assert_equal "new", take(one, 1).first.payload
+    assert_equal ["new", 3], take(one, 1).first.then { |message| [message.payload, message.offset] }
   end
 
   def test_a_cooperative_member_begins_there

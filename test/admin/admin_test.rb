@@ -139,7 +139,20 @@ class AdminTest < AdminTestCase
     ->(one) { one.delete_topics("a", "a") } => /"a" is given twice/,
     ->(one) { one.create_partitions({ "a" => 0 }) } => /total must be an Integer from 1/,
     ->(one) { one.create_partitions({ "a" => { replicas: [[1]] } }) } => /how many partitions/,
-    ->(one) { one.create_partitions({ "a" => { totl: 3 } }) } => /:totl \(did you mean :total\?\)/
+    ->(one) { one.create_partitions({ "a" => { totl: 3 } }) } => /:totl \(did you mean :total\?\)/,
+    # without braces: see Keywords.braced
+    ->(one) { one.create_topics("a" => { config: [1] }) } => /must be a Hash, not Array/,
+    ->(one) { one.create_topics({ "a" => {} }, "b" => {}) } => /1 positional argument too many/,
+    ->(one) { one.create_partitions("a" => 0) } => /total must be an Integer from 1/,
+    ->(one) { one.create_partitions("a" => 2, timout: 5) } => /:timout \(did you mean :timeout\?\)/,
+    ->(one) { one.offsets("a" => { 0 => :middle }) } => /:middle/,
+    ->(one) { one.delete_records("a" => { 0 => -1 }) } => /-1/,
+    ->(one) { one.group_offsets("g" => { "a" => [-1] }) } => /-1/,
+    ->(one) { one.alter_group_offsets("g", "a" => { 0 => -1 }) } => /-1/,
+    ->(one) { one.delete_group_offsets("g", "a" => [-1]) } => /-1/,
+    ->(one) { one.elect_leaders(:preferred, "a" => [-1]) } => /-1/,
+    ->(one) { one.alter_configs(topics: { "a" => [1] }) } => /Array/,
+    ->(one) { one.alter_configs("a" => 1) } => /topics/
   }.freeze
 
   def test_wrong_input_raises_at_once_and_nothing_connects

@@ -108,8 +108,11 @@ module Penstock
       # @raise [ArgumentError] when something is invalid; nothing is sent then
       # @raise [AdminClosedError] when the client is closed
       # @overload alter_configs(changes, validate_only: false, timeout: nil)
-      def alter_configs(changes, *more, validate_only: false, timeout: nil, **wrong)
-        @internals.alter_configs(changes, *more, validate_only:, timeout:, **wrong)
+      def alter_configs(*given, validate_only: false, timeout: nil, **braceless)
+        changes = braceless.slice(:topics, :brokers, :groups)
+        more, wrong = Keywords.braced(braceless.except(*changes.keys))
+        more << changes unless changes.empty?
+        @internals.alter_configs(*given, *more, validate_only:, timeout:, **wrong)
       end
     end
   end

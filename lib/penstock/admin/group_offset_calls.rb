@@ -26,8 +26,9 @@ module Penstock
       # @raise [ArgumentError] when something is invalid; nothing is sent then
       # @raise [AdminClosedError] when the client is closed
       # @overload group_offsets(groups, stable: false, timeout: nil)
-      def group_offsets(groups, *more, stable: false, timeout: nil, **wrong)
-        @internals.group_offsets(groups, *more, stable:, timeout:, **wrong)
+      def group_offsets(*given, stable: false, timeout: nil, **braceless)
+        more, wrong = Keywords.braced(braceless)
+        @internals.group_offsets(*given, *more, stable:, timeout:, **wrong)
       end
 
       # Sets what a group has committed. Possible only while the group has no members.
@@ -52,8 +53,9 @@ module Penstock
       # @raise [ArgumentError] when something is invalid; nothing is sent then
       # @raise [AdminClosedError] when the client is closed
       # @overload alter_group_offsets(group, offsets, timeout: nil)
-      def alter_group_offsets(group, offsets, *more, timeout: nil, **wrong)
-        @internals.alter_group_offsets(group, offsets, *more, timeout:, **wrong)
+      def alter_group_offsets(*given, timeout: nil, **braceless)
+        more, wrong = Keywords.braced(braceless)
+        @internals.alter_group_offsets(*given, *more, timeout:, **wrong)
       end
 
       # Moves a group to another place, within what the partitions have. Possible only while the group has no members.
@@ -102,8 +104,9 @@ module Penstock
       # @raise [ArgumentError] when something is invalid; nothing is sent then
       # @raise [AdminClosedError] when the client is closed
       # @overload delete_group_offsets(group, partitions, timeout: nil)
-      def delete_group_offsets(group, partitions, *more, timeout: nil, **wrong)
-        @internals.delete_group_offsets(group, partitions, *more, timeout:, **wrong)
+      def delete_group_offsets(*given, timeout: nil, **braceless)
+        more, wrong = Keywords.braced(braceless)
+        @internals.delete_group_offsets(*given, *more, timeout:, **wrong)
       end
     end
   end

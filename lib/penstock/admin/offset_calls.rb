@@ -27,8 +27,9 @@ module Penstock
       # @raise [ArgumentError] when something is invalid; nothing is sent then
       # @raise [AdminClosedError] when the client is closed
       # @overload offsets(places, isolation: :read_uncommitted, timeout: nil)
-      def offsets(places, *more, isolation: :read_uncommitted, timeout: nil, **wrong)
-        @internals.offsets(places, *more, isolation:, timeout:, **wrong)
+      def offsets(*given, isolation: :read_uncommitted, timeout: nil, **braceless)
+        more, wrong = Keywords.braced(braceless)
+        @internals.offsets(*given, *more, isolation:, timeout:, **wrong)
       end
 
       # Deletes the records before an offset. Readers then begin at it.
@@ -49,8 +50,9 @@ module Penstock
       # @raise [ArgumentError] when something is invalid; nothing is sent then
       # @raise [AdminClosedError] when the client is closed
       # @overload delete_records(ends, timeout: nil)
-      def delete_records(ends, *more, timeout: nil, **wrong)
-        @internals.delete_records(ends, *more, timeout:, **wrong)
+      def delete_records(*given, timeout: nil, **braceless)
+        more, wrong = Keywords.braced(braceless)
+        @internals.delete_records(*given, *more, timeout:, **wrong)
       end
 
       # Returns how many messages groups have yet to read: of each partition with a committed offset the distance from it to the
@@ -97,8 +99,9 @@ module Penstock
       # @raise [ArgumentError] when something is invalid; nothing is sent then
       # @raise [AdminClosedError] when the client is closed
       # @overload elect_leaders(kind, partitions = nil, timeout: nil)
-      def elect_leaders(kind, partitions = nil, *more, timeout: nil, **wrong)
-        @internals.elect_leaders(kind, partitions, *more, timeout:, **wrong)
+      def elect_leaders(*given, timeout: nil, **braceless)
+        more, wrong = Keywords.braced(braceless)
+        @internals.elect_leaders(*given, *more, timeout:, **wrong)
       end
     end
   end

@@ -50,8 +50,9 @@ module Penstock
       # @raise [ArgumentError] when something is invalid; nothing is sent then
       # @raise [AdminClosedError] when the client is closed
       # @overload create_topics(topics, validate_only: false, wait: true, timeout: nil)
-      def create_topics(topics, *more, validate_only: false, wait: true, timeout: nil, **wrong)
-        @internals.create_topics(topics, *more, validate_only:, wait:, timeout:, **wrong)
+      def create_topics(*given, validate_only: false, wait: true, timeout: nil, **braceless)
+        more, wrong = Keywords.braced(braceless)
+        @internals.create_topics(*given, *more, validate_only:, wait:, timeout:, **wrong)
       end
 
       # Deletes topics, with all that is in them.
@@ -92,8 +93,9 @@ module Penstock
       # @raise [ArgumentError] when something is invalid; nothing is sent then
       # @raise [AdminClosedError] when the client is closed
       # @overload create_partitions(totals, validate_only: false, timeout: nil)
-      def create_partitions(totals, *more, validate_only: false, timeout: nil, **wrong)
-        @internals.create_partitions(totals, *more, validate_only:, timeout:, **wrong)
+      def create_partitions(*given, validate_only: false, timeout: nil, **braceless)
+        more, wrong = Keywords.braced(braceless)
+        @internals.create_partitions(*given, *more, validate_only:, timeout:, **wrong)
       end
 
       # Describes a topic.

@@ -16,6 +16,14 @@ module Penstock
       raise ArgumentError, "#{more.empty? ? unknown(wrong, known) : unexpected(more)}; write #{form}"
     end
 
+    # Ruby takes a Hash without braces for keywords: `create_partitions("orders" => 12, timeout: 5)`.
+    # @param given [Hash] the keywords that the method does not have
+    # @return [Array(Array<Hash>, Hash)] the positional argument that was meant, or none; and the keywords
+    def self.braced(given)
+      keywords, positional = given.partition { |name, _| name.is_a?(Symbol) }
+      [positional.empty? ? [] : [positional.to_h], keywords.to_h]
+    end
+
     class << self
       private
 

@@ -305,8 +305,8 @@ module Penstock
 
     # @!method revoked?(what)
     #   Whether a message's partition was taken away after the message was polled, or one of a batch's partitions. Then another
-    #   member reads the message again, and {#mark} and {#commit} return false. It changes only while a thread
-    #   polls, or in {#keep_alive}. Never blocks.
+    #   member reads the message again, and {#mark} and {#commit} return false. It changes while a thread polls,
+    #   in {#keep_alive}, and when the group has removed this member. Never blocks.
     #
     #   @param what [Message, Batch]
     #   @return [Boolean]

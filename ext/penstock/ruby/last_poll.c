@@ -4,12 +4,13 @@
  * - An exception was raised in the fiber since, or it has left the block of Consumer#each early. Then Consumer#close does not count the
  *   messages as processed.
  * - The caller has not received it. An interrupt (Timeout, Thread#raise, Ctrl-C) ended the call after it had taken messages, or came
- *   before the caller could keep what the call returned. Then the fiber's next poll returns it again.
+ *   before the caller could keep what the call returned. Then the fiber's next poll returns it again. A fiber that was killed polls no
+ *   more: its range in the ledger stays open, and the messages come again after the next rebalance or start.
  *
  * Ruby does not tell whether a caller has received what a method returned. So a poll handles interrupts once more before it returns.
- * What comes later raises an exception, which the hook sees, before anybody has looked at a message. Only exceptions that are no
- * StandardError, and Timeout::Error, count there: others are raised by the program itself, perhaps after it has put the message into
- * a queue.
+ * What comes later raises an exception, which the hook sees (Thread#kill raises none), before anybody has looked at a message. Only
+ * exceptions that are no StandardError, and Timeout::Error, count there: others are raised by the program itself, perhaps after it has
+ * put the message into a queue.
  */
 #include "ruby/penstock.h"
 #include <ruby/debug.h>

@@ -12,7 +12,7 @@
  * librdkafka's own timer for what is processed is not used. It sends a commit while an earlier one is in flight. If the coordinator
  * could not handle the earlier one, librdkafka repeats it after the later one, and the committed offset falls.
  *
- * librdkafka sends a commit of its own when partitions are revoked. If an earlier commit were repeated after that one, the committed
+ * With enable.auto.commit librdkafka sends a commit of its own when partitions are revoked. If an earlier commit were repeated after that one, the committed
  * offset would fall. So the thread that answers the revocation joins the line, for up to 5 s. It then sends the commits queued behind
  * its turn at once, because another member owns the partitions afterwards. In all other cases at most one request is in flight:
  * librdkafka puts a request off while it looks for the coordinator, and would send a second one before the first.

@@ -168,9 +168,10 @@ bool ps_ledger_handed_out_all(struct ps_ledger *ledger, struct ps_fetched *fetch
 bool ps_ledger_reserve(struct ps_ledger *ledger, const char *topic, int32_t partition, int ranges);
 uint64_t ps_ledger_epoch(struct ps_ledger *ledger); /* of the latest assignment */
 bool ps_ledger_open(struct ps_ledger *ledger); /* something that was handed out is not marked */
-/* Marks all that it has got; 0: that all owners have got and received. */
+/* Marks all that the owner has got. 0: what all owners have got, without what their callers have not received (last_poll.c). */
 void ps_ledger_finish(struct ps_ledger *ledger, uint64_t owner);
-/* Messages that are handed out to `owner | PS_NOT_RECEIVED` are not received before this. */
+/* The owner of messages that were taken for a caller who has not received them yet is `owner | PS_NOT_RECEIVED`. ps_ledger_receive takes
+ * the bit away, or sets it again. */
 #define PS_NOT_RECEIVED (UINT64_C(1) << 63)
 void ps_ledger_receive(struct ps_ledger *ledger, uint64_t owner, bool received);
 /* Marks a message, and the earlier ones of its partition that the same owner has got. False: see ps_ledger_holds, or the message was
@@ -569,7 +570,8 @@ enum { PS_LONGEST_TURN_US = 5 * 1000 * 1000 }; /* how long a revocation or an as
 /* librdkafka has got new offsets: the committer commits them after auto.commit.interval.ms. Does nothing if the consumer is not open. */
 void ps_async_commits_stored(struct ps_consumer *consumer);
 void ps_async_commits_closing(struct ps_consumer *consumer); /* makes the committer and waiting jobs see that closing has begun */
-/* Before partitions are revoked: sends the queued commits, and none of these partitions afterwards. Entered, or on the closing thread. */
+/* Before partitions are unassigned: sends the queued commits, and repeats none of these partitions afterwards. Entered, or on the closing
+ * thread. */
 void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked);
 
 /* ---- joining.c: what the member and its coordinator do -------------------------------------------------- */

@@ -92,13 +92,17 @@ void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event
     rd_kafka_topic_partition_list_t *starts = NULL;
     rd_kafka_resp_err_t err;
 
-    /* librdkafka commits the stored offsets of partitions when they are unassigned. */
+    /*
+     * The last commit of revoked partitions. With enable.auto.commit librdkafka sends it itself, in the call that unassigns them
+     * below, of the offsets that it gets here. ps_async_commits_revoked sends what the program has committed asynchronously. If the
+     * partitions are lost already, brokers refuse both.
+     */
     if (!assigned) {
         ps_consumer_store(consumer);
         ps_consumer_resume_revoked(consumer, partitions); /* M:revoked_partitions_resumed */
         ps_consumer_drop_messages(consumer, partitions);
         if (consumer->rebalance.lost) ps_increase(&consumer->counts.lost_partitions, (uint64_t)partitions->cnt);
-        ps_ledger_revoked(&consumer->ledger, partitions, consumer->rebalance.lost); /* from here on, no thread adds a commit of them */
+        ps_ledger_revoked(&consumer->ledger, partitions, consumer->rebalance.lost); /* from here on, nothing of them counts as processed */
         ps_async_commits_revoked(consumer, partitions);
         ps_consumer_remove_assigned(consumer, partitions);
         ps_committer_joining_changed(&consumer->async_commits.work);

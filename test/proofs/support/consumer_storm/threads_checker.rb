@@ -12,6 +12,9 @@ class ConsumerStorm
   # - order: a thread got an earlier message after a later one, without a rewind in between
   # - gap: nobody has processed a message
   class ThreadsChecker
+    LONGEST_CLOSE = 2 # seconds; then the group has perhaps removed the member
+    private_constant :LONGEST_CLOSE
+
     # Messages of a partition that a thread got.
     Got = Struct.new(:time, :life, :thread, :number, :epoch, :begun, :first, :last) do
       def overlaps?(from, to) = first <= to && last >= from
@@ -102,11 +105,13 @@ class ConsumerStorm
       @falls = table { {} }
       @fell = {} # when the latest of them has ended
       @declared, @all_gots = tables(2) { [] } # by life
-      @held, @done, @polled, @latest = tables(4) { {} }
+      @held, @gone, @done, @polled, @latest = tables(5) { {} }
       @lives = {} # what they do
       @next_poll = {} # whether polls mark
       @calls = {} # commits that have not ended
       @ended = {} # when they will
+      @seen = {} # when a life has noted something
+      @silent = {} # lives that noted nothing for so long that the group has perhaps removed them
       @rejected = []
     end
 
@@ -118,6 +123,7 @@ class ConsumerStorm
       look_ahead(events)
       events.each do |time, life, kind, data|
         @counts[kind.to_sym] += 1
+        note_silence(life, time)
         handler = :"on_#{kind}"
         __send__(handler, life, data, time) if respond_to?(handler, true)
       end
@@ -155,14 +161,23 @@ class ConsumerStorm
 
     def on_ending(life, ending, _time) = @lives[life] += ", #{ending}"
 
+    # A process that was frozen.
+    def note_silence(life, time)
+      @silent[life] = true if time - @seen.fetch(life, time) > LONGEST_CLOSE
+      @seen[life] = time
+    end
+
     def on_assigned(life, partitions, time)
+      @silent.delete(life)
       partitions.each do |partition|
         lowest = [committed(partition), *@falls[partition].each_value.map(&:offset)].min
         @held[life][partition] = Held.new(time, lowest)
       end
     end
 
-    def on_revoked(life, partitions, _time) = partitions.each { |partition| @held[life].delete(partition) }
+    def on_revoked(life, partitions, _time)
+      partitions.each { |partition| @gone[life][partition] = @held[life].delete(partition) }
+    end
 
     # ---- messages ----
 
@@ -237,9 +252,9 @@ class ConsumerStorm
       @rejected << [life, number, ranges, begun, time, method]
     end
 
-    # A seek has gone back, or others have it.
+    # A seek has gone back, or it was marked before, and the partition was taken away since.
     def done_before?(life, partition, first, last)
-      last < committed(partition) || @held[life][partition]&.marked_before?(first, last)
+      last < committed(partition) || [@held, @gone].any? { |held| held[life][partition]&.marked_before?(first, last) }
     end
 
     def check_rejected(life, number, ranges, begun, time, method)
@@ -304,12 +319,9 @@ class ConsumerStorm
       on_committing(life, [0], time) if auto_commit
     end
 
-    LONGEST_CLOSE = 2 # seconds; then the group has perhaps removed it
-    private_constant :LONGEST_CLOSE
-
     def on_closed(life, (complete, seconds), time)
       begun, places = @calls.delete([life, 0])
-      confirm(life, begun, places, time) if begun && complete && seconds < LONGEST_CLOSE
+      confirm(life, begun, places, time) if begun && complete && seconds < LONGEST_CLOSE && !@silent[life]
     end
 
     def confirm(life, begun, places, time)

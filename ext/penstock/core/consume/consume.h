@@ -437,7 +437,7 @@ struct ps_consumer {
     struct ps_problem *problems; /* of the taking thread: errors that polls have to raise */
     struct ps_lasting group_error, size_error; /* the group does not let the consumer join; a broker's answers are too large */
     _Atomic bool subscribed, ever_subscribed;
-    _Atomic uint32_t syncs;    /* answers to SyncGroup since the group has last assigned partitions */
+    _Atomic int sync_error;    /* the latest answer to SyncGroup, of librdkafka's codes; 0: it was no error, or polls know it */
     /* Of the taking thread: messages taken from `data`. Between calls only those behind an error, or without memory for them. */
     rd_kafka_message_t *taken[PS_MOST_TAKEN];
     int taken_count;
@@ -455,7 +455,7 @@ struct ps_consumer {
     pthread_mutex_t joining;   /* see joining.c */
     _Atomic bool joins;        /* it is joining its group, as far as librdkafka's main thread has come */
     _Atomic int64_t joined_us; /* when it has sent its latest JoinGroup request; 0: it has not */
-    int log_level;             /* if it rejoins: lines above are only for joining.c */
+    int log_level;             /* lines above are only for joining.c */
     _Atomic int joins_sent, joins_answered, syncs_sent; /* JoinGroup and SyncGroup requests; only if `rejoins` */
     _Atomic bool no_joins;     /* of the closing thread: no answer to a JoinGroup request reaches librdkafka's main thread */
     bool assigned_once;        /* of the taking thread, then the closing thread: an assignment was answered */

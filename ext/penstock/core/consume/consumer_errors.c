@@ -72,22 +72,19 @@ struct ps_problem *ps_consumer_take_problem(struct ps_consumer *consumer)
     return first;
 }
 
-/*
- * librdkafka does not report that SyncGroup was answered with an error. It joins again and again, and gets no assignment.
- */
-enum { FAILED_SYNCS = 3 };
-
 bool ps_consumer_wants_to_join(const struct ps_consumer *consumer)
 {
     return atomic_load(&consumer->subscribed) && !atomic_load(&consumer->member);
 }
 
-static void note_failed_syncs(struct ps_consumer *consumer)
+/* librdkafka does not report that SyncGroup was refused. It joins again and again, and gets no assignment. */
+static void note_refused_sync(struct ps_consumer *consumer)
 {
-    static const char *const text = "SyncGroup failed repeatedly, for a reason that librdkafka does not report";
-    if (atomic_load(&consumer->syncs) < FAILED_SYNCS || !ps_consumer_wants_to_join(consumer)) return;
-    atomic_store(&consumer->syncs, 0);
-    struct ps_problem problem = ps_consumer_problem(consumer, RD_KAFKA_RESP_ERR_UNKNOWN, text, NULL);
+    rd_kafka_resp_err_t err = atomic_exchange(&consumer->sync_error, 0);
+    if (!err || ps_error_passes(err) || !ps_consumer_wants_to_join(consumer) || atomic_load(&consumer->fatal)) return;
+    char text[200];
+    snprintf(text, sizeof(text), "SyncGroup failed: %s", rd_kafka_err2str(err));
+    struct ps_problem problem = ps_consumer_problem(consumer, err, text, NULL);
     problem.group = true;
     if (ps_lasting_note(&consumer->group_error, &problem)) ps_consumer_add_problem(consumer, &problem);
 }
@@ -102,7 +99,7 @@ void ps_consumer_group_answers(struct ps_consumer *consumer)
 struct ps_problem *ps_consumer_take_due_problem(struct ps_consumer *consumer)
 {
     struct ps_problem *due = NULL;
-    if (consumer->rebalance.state == PS_REBALANCE_NONE) note_failed_syncs(consumer);
+    if (consumer->rebalance.state == PS_REBALANCE_NONE) note_refused_sync(consumer);
     if (consumer->problems) return ps_consumer_take_problem(consumer);
     if (ps_consumer_wants_to_join(consumer)) due = ps_lasting_take_due(&consumer->group_error);
     return due ? due : ps_lasting_take_due(&consumer->size_error);

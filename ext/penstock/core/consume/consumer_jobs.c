@@ -265,7 +265,7 @@ static void consumer_subscribe(struct ps_consumer_job *query)
     query->err = subscribes ? rd_kafka_subscribe(rk, query->list) : rd_kafka_unsubscribe(rk);
     ps_joining_unlock(consumer);
     if (query->err) return;
-    atomic_store(&consumer->syncs, 0);
+    atomic_store(&consumer->sync_error, 0);
     ps_lasting_begin_anew(&consumer->group_error, subscribes);
     atomic_store(&consumer->subscribed, subscribes);
 }

@@ -1,7 +1,7 @@
 /*
  * What a member and its coordinator do, where librdkafka has no function for it. Its interceptors, on its broker threads, see the requests
- * and when they are answered, but not the answers: whether the member is joining its group again, how often SyncGroup was answered, and
- * whether the coordinator has answered that the member leaves.
+ * and when they are answered, but not the answers: whether the member is joining its group again, and whether the coordinator has
+ * answered that the member leaves. Its debug lines have the states of a join, and the answer to SyncGroup.
  *
  * librdkafka joins again with partitions by itself with cooperative rebalancing.
  * A commit meanwhile is refused. The broker handles it after the JoinGroup request that was sent before it, and its generation is then
@@ -34,17 +34,41 @@ static bool begins_with(const char *text, const char *beginning)
     return strncmp(text, beginning, strlen(beginning)) == 0;
 }
 
+/* "[thrd:main]: Group \"g\" changed join state wait-join -> wait-sync (state up)" */
+static void note_state(struct ps_consumer *consumer, const char *text)
+{
+    const char *state = strstr(text, " -> ");
+    if (!state) return;
+    state += strlen(" -> ");
+    bool joins = begins_with(state, "init") || begins_with(state, "wait-join") || begins_with(state, "wait-metadata") ||
+                 begins_with(state, "wait-sync");
+    atomic_store(&consumer->joins, joins);
+    ps_committer_joining_changed(&consumer->async_commits.work);
+}
+
+/* librdkafka reports an answer to SyncGroup only here. "[thrd:main]: SyncGroup response: Success (26 bytes of MemberState data)" */
+static void note_sync(struct ps_consumer *consumer, const char *text)
+{
+    static const char begin[] = "SyncGroup response: ";
+    const struct rd_kafka_err_desc *known;
+    size_t count;
+    if (!(text = strstr(text, begin))) return;
+    text += sizeof(begin) - 1;
+    rd_kafka_get_err_descs(&known, &count);
+    for (size_t i = 0; i < count; i++) {
+        size_t size = known[i].desc ? strlen(known[i].desc) : 0;
+        if (size == 0 || strncmp(text, known[i].desc, size) != 0 || !begins_with(text + size, " (")) continue;
+        atomic_store(&consumer->sync_error, known[i].code);
+        if (known[i].code) ps_bell_ring(&consumer->bell); /* a poll raises it */
+        return;
+    }
+}
+
 bool ps_joining_log(struct ps_consumer *consumer, int level, const char *facility, const char *text)
 {
-    const char *state = strcmp(facility, "CGRPJOINSTATE") == 0 ? strstr(text, " -> ") : NULL;
-    if (state) {
-        state += strlen(" -> ");
-        bool joins = begins_with(state, "init") || begins_with(state, "wait-join") || begins_with(state, "wait-metadata") ||
-                     begins_with(state, "wait-sync");
-        atomic_store(&consumer->joins, joins);
-        ps_committer_joining_changed(&consumer->async_commits.work);
-    }
-    return consumer->rejoins && level > consumer->log_level;
+    if (consumer->rejoins && strcmp(facility, "CGRPJOINSTATE") == 0) note_state(consumer, text);
+    if (strcmp(facility, "SYNCGROUP") == 0) note_sync(consumer, text);
+    return level > consumer->log_level;
 }
 
 bool ps_consumer_joins(const struct ps_consumer *consumer)
@@ -136,7 +160,6 @@ static rd_kafka_resp_err_t answered_cb(rd_kafka_t *rk, int socket, const char *b
     struct ps_consumer *consumer = arg;
     (void)rk, (void)socket, (void)broker_name, (void)broker_id, (void)api_version, (void)correlation_id, (void)size;
     (void)round_trip_us;
-    if (api_key == SYNC_GROUP && !err) atomic_fetch_add(&consumer->syncs, 1);
     /* With KIP-848 a heartbeat says that the member leaves: the last one. */
     if (api_key == LEAVE_GROUP || (api_key == CONSUMER_HEARTBEAT && atomic_load(&consumer->leaving)))
         atomic_store(&consumer->left_group, !err);
@@ -156,7 +179,7 @@ static rd_kafka_resp_err_t new_cb(rd_kafka_t *rk, const rd_kafka_conf_t *conf, v
 }
 
 /* The lines of `debug`; what the program has not asked for is not logged. */
-static void report_states(struct ps_consumer *consumer, rd_kafka_conf_t *conf)
+static void read_debug_lines(struct ps_consumer *consumer, rd_kafka_conf_t *conf)
 {
     char debug[512] = "", level[16] = "", both[600];
     size_t debug_size = sizeof(debug), level_size = sizeof(level);
@@ -172,10 +195,11 @@ bool ps_joining_watch(struct ps_consumer *consumer, rd_kafka_conf_t *conf)
 {
     char strategies[512] = "";
     size_t size = sizeof(strategies);
+    consumer->log_level = DEBUG_LEVEL;
     if (!consumer->settings.grouped || rd_kafka_conf_interceptor_add_on_new(conf, "penstock.joining", new_cb, consumer)) return false;
     rd_kafka_conf_get(conf, "partition.assignment.strategy", strategies, &size);
     consumer->rejoins = strstr(strategies, "cooperative") != NULL;
-    if (consumer->rejoins) report_states(consumer, conf);
+    read_debug_lines(consumer, conf);
     return true;
 }
 

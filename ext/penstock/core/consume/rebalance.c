@@ -108,7 +108,7 @@ void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event
         ps_committer_joining_changed(&consumer->async_commits.work);
     } else {
         ps_lasting_end(&consumer->group_error);
-        atomic_store(&consumer->syncs, 0);
+        atomic_store(&consumer->sync_error, 0);
         ps_ledger_assigned(&consumer->ledger);
         set_starts(consumer, partitions);
         if (consumer->rebalance.starts && atomic_load(&consumer->rebalance.starts->done))

@@ -156,6 +156,12 @@ class ConsumerEventsTest < ConsumerTestCase
     assert ended
   end
 
+  # A subscription to another event reaches nobody, and no test that subscribes to several would notice.
+  def test_subscriptions_to_each_event_of_the_core_reach_it
+    kinds = Penstock::Consumer.const_get(:Notifier).const_get(:KINDS)
+    assert_empty kinds.keys - Penstock::Monitor.const_get(:NATIVE)
+  end
+
   # ---- rebalances ----
 
   # behaviour: rebalance.partitions_assigned, rebalance.partitions_revoked

@@ -411,7 +411,7 @@ struct ps_rebalance { /* guarded by `taking` */
     rd_kafka_topic_partition_list_t *chosen; /* where the program lets some of them begin; NULL: it has chosen nothing */
     struct ps_commit_turn turn;    /* of a revocation */
     bool has_turn;                 /* `turn` is in the line */
-    bool cooperative;              /* the group's protocol at the latest assignment */
+    bool cooperative;              /* the group's protocol, as `cooperative` has asked for it at the latest assignment */
 };
 
 struct ps_consumer {
@@ -431,7 +431,7 @@ struct ps_consumer {
     _Atomic bool astray;       /* a partition's messages did not go to `data` */
     pthread_mutex_t assigning; /* held by the thread that assigns, until librdkafka has stopped the earlier assignment */
     pthread_mutex_t taking;    /* held by the thread that takes events; never while it waits for the GVL */
-    /* Of the taking thread: the partitions whose messages go to `data`, and where librdkafka was to begin. */
+    /* Of the taking thread: what is assigned, by the group or the program, and where librdkafka was to begin. */
     rd_kafka_topic_partition_list_t *assigned;
     rd_kafka_event_t *held;    /* of the taking thread: a rebalance that has ended a batch, and comes next; NULL: none */
     struct ps_problem *problems; /* of the taking thread: errors that polls have to raise */

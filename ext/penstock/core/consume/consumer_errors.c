@@ -77,11 +77,18 @@ bool ps_consumer_wants_to_join(const struct ps_consumer *consumer)
     return atomic_load(&consumer->subscribed) && !atomic_load(&consumer->member);
 }
 
+/* librdkafka joins again: perhaps the group has begun another rebalance. To a request of the one before, the embedded cluster answers
+ * INVALID_REQUEST. */
+static bool sync_error_passes(rd_kafka_resp_err_t err)
+{
+    return ps_error_passes(err) || err == RD_KAFKA_RESP_ERR_INVALID_REQUEST;
+}
+
 /* librdkafka does not report that SyncGroup was refused. It joins again and again, and gets no assignment. */
 static void note_refused_sync(struct ps_consumer *consumer)
 {
     rd_kafka_resp_err_t err = atomic_exchange(&consumer->sync_error, 0);
-    if (!err || ps_error_passes(err) || !ps_consumer_wants_to_join(consumer) || atomic_load(&consumer->fatal)) return;
+    if (!err || sync_error_passes(err) || !ps_consumer_wants_to_join(consumer) || atomic_load(&consumer->fatal)) return;
     char text[200];
     snprintf(text, sizeof(text), "SyncGroup failed: %s", rd_kafka_err2str(err));
     struct ps_problem problem = ps_consumer_problem(consumer, err, text, NULL);

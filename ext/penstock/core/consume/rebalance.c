@@ -106,7 +106,7 @@ void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event
         ps_async_commits_revoked(consumer, partitions);
         ps_consumer_remove_assigned(consumer, partitions);
         ps_committer_joining_changed(&consumer->async_commits.work);
-    } else {
+    } else { /* each cooperative rebalance ends with an assignment, perhaps of nothing */
         ps_lasting_end(&consumer->group_error);
         atomic_store(&consumer->sync_error, 0);
         ps_ledger_assigned(&consumer->ledger);
@@ -137,7 +137,7 @@ void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event
     ps_increase(&consumer->counts.rebalances, 1);
     enum ps_news_kind kind = assigned ? PS_NEWS_ASSIGNED : PS_NEWS_REVOKED;
     ps_news_add(&consumer->news, kind, err, consumer->rebalance.lost, starts ? starts : partitions, NULL);
-    if (starts) rd_kafka_topic_partition_list_destroy(starts);
+    ps_list_destroy(&starts);
 }
 
 /* ---- from the event to the answer ---- */

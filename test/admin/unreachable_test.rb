@@ -118,7 +118,7 @@ class AdminUnreachableTest < AdminTestCase
     kafka = { "api.version.request.timeout.ms": 300, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 20 }
     one = admin(servers: "127.0.0.1:1,#{frozen_broker}", **kafka) do |config|
       config.unreachable_timeout = 100
-      config.rejection_timeout = nil
+      config.rejection_timeout = 100
     end
     WAYS.each_value { |way| assert_raises(Penstock::AdminTimeoutError) { way.call(one, timeout: 3) } }
   end

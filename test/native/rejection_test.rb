@@ -40,6 +40,17 @@ class RejectionTest < PenstockTest
     end
   end
 
+  # The system accepts the connections of a process that is stopped. librdkafka ends them, as no answer comes.
+  slow def test_a_broker_that_does_not_answer_rejects_nobody
+    server = TCPServer.new("127.0.0.1", 0)
+    kafka = { "api.version.request.timeout.ms": 200, "reconnect.backoff.max.ms": 100, "message.timeout.ms": 2_000 }
+    one = rejected_producer("127.0.0.1:#{server.local_address.ip_port}", **kafka)
+    error = assert_raises(Penstock::DeliveryError) { one.produce_sync(topic: "frozen", payload: "x") }
+    assert_equal [false, :msg_timed_out], [error.is_a?(Penstock::BrokerRejectedError), error.code], error.message
+  ensure
+    server.close
+  end
+
   def test_a_port_that_closes_during_the_tls_handshake_counts_as_a_rejection
     with_a_port_that_hangs_up do |servers|
       one = rejected_producer(servers, "security.protocol": "ssl")

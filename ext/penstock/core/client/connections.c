@@ -6,7 +6,7 @@
  * port that accepts connections and hangs up, or stays silent, may be UP for a moment. An answer to ApiVersions is enough, as
  * librdkafka may send nothing else until it has messages. But a broker that requires SASL answers that too, before it hangs
  * up. So a connection that ends without another answer counts as rejected (rejection.c uses this until a broker has served
- * the client once).
+ * the client once). If librdkafka ends it itself, as an answer did not come in time, it does not: the broker may be frozen.
  *
  * The time without a connection starts at the first attempt after the last working connection was lost. So it does not run
  * while librdkafka does not try to connect, after a broker has closed idle connections.
@@ -25,6 +25,7 @@ static _Thread_local struct {
     bool answered;   /* the broker has answered since the connection was made */
     bool works;      /* both: it is counted in `working` */
     bool served;     /* the broker has answered more than the requests that begin a connection */
+    bool silent;     /* one of those had no answer in time, so librdkafka ends the connection */
     bool made;       /* TCP's part is done */
     bool expects;    /* the same, and it does not work yet: counted in `expecting` */
     bool handshakes; /* TLS's part is not */
@@ -55,7 +56,7 @@ static void connection_ended(struct ps_connections *connections)
     connection.failed = connection.made ? 0 : connection.failed + 1;
     if (connection.made) atomic_store(&connections->refused_us, 0);
     else store_first(&connections->refused_us);
-    if (connection.made && !connection.served) set_rejects(connections, true);
+    if (connection.made && !connection.served) set_rejects(connections, !connection.silent);
     else if (connection.failed >= ATTEMPTS) set_rejects(connections, false);
 }
 
@@ -116,7 +117,7 @@ static rd_kafka_resp_err_t state_cb(rd_kafka_t *rk, int32_t broker_id, const cha
     if (strcmp(state, "DOWN") == 0) connection_ended(connections);
     connection.up = is_one_of(state, up);
     connection.made = !begins && !ends;
-    if (!connection.made) connection.answered = connection.served = false;
+    if (!connection.made) connection.answered = connection.served = connection.silent = false;
     set_handshakes(connections, strcmp(state, "SSL_HANDSHAKE") == 0);
     set_works(connections, connection.up && connection.answered);
     set_expects(connections, connection.made && !connection.works);
@@ -136,6 +137,7 @@ static rd_kafka_resp_err_t answered_cb(rd_kafka_t *rk, int socket, const char *b
 {
     (void)rk, (void)socket, (void)broker_name, (void)broker_id, (void)api_version, (void)correlation_id, (void)size;
     (void)round_trip_us;
+    if (err == RD_KAFKA_RESP_ERR__TIMED_OUT) connection.silent = true;
     if (err || connection.served) return RD_KAFKA_RESP_ERR_NO_ERROR;
     connection.answered = true;
     set_works(arg, connection.up);

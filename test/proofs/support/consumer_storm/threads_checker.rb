@@ -60,10 +60,15 @@ class ConsumerStorm
 
       # A rewind or seek. What is behind it comes again.
       def cut(time, offset)
+        come_again(time, offset)
+        lower(offset)
+      end
+
+      # The same, also of what an interrupted poll has left, which no call of the program announces.
+      def come_again(time, offset)
         @marked.cut(offset)
         @cuts << [time, offset]
         @base = [@base, offset].min
-        lower(offset)
       end
 
       # @param since [Numeric] when the poll or mark began. What was cut since may have been marked before
@@ -105,7 +110,7 @@ class ConsumerStorm
       @falls = table { {} }
       @fell = {} # when the latest of them has ended
       @declared, @all_gots = tables(2) { [] } # by life
-      @held, @gone, @done, @polled, @latest = tables(5) { {} }
+      @held, @gone, @done, @polled, @latest, @reached = tables(6) { {} }
       @lives = {} # what they do
       @next_poll = {} # whether polls mark
       @calls = {} # commits that have not ended
@@ -176,7 +181,10 @@ class ConsumerStorm
     end
 
     def on_revoked(life, partitions, _time)
-      partitions.each { |partition| @gone[life][partition] = @held[life].delete(partition) }
+      partitions.each do |partition|
+        @gone[life][partition] = @held[life].delete(partition)
+        @reached[life].delete(partition)
+      end
     end
 
     # ---- messages ----
@@ -186,6 +194,7 @@ class ConsumerStorm
       polled_again(life, thread, number, begun)
       ranges.each do |partition, first, last|
         got = Got.new(time, life, thread, number, epoch, begun, first, last)
+        note_repetition(partition, got)
         check_order(partition, got)
         check_twice(partition, got)
         check_floor(partition, got)
@@ -210,6 +219,13 @@ class ConsumerStorm
       return unless @next_poll[life] && before
 
       (@done[life].delete(before) || []).each { |partition, first, last| @held[life][partition]&.mark(first, last, since) }
+    end
+
+    def note_repetition(partition, got)
+      reached = @reached[got.life][partition] ||= Hash.new(-1) # by epoch
+      again = reached.any? { |epoch, last| epoch < got.epoch && last >= got.first } if got.epoch
+      reached[got.epoch] = [reached[got.epoch], got.last].max
+      @held[got.life][partition]&.come_again(got.begun, got.first) if again
     end
 
     def check_order(partition, got)

@@ -5,6 +5,9 @@
 # KIND is batch (process_batch with 100 messages, and every payload), one (process, order :partition), key (process, order :key)
 # or parsed (one, and every value, with value: :json). Each round has a new application with a group of its own. The time is that
 # of all messages, at the rate of those after the first call.
+#
+# In the order of partitions each processor counts its own messages, as a plain consumer does. A lock for each message would count
+# as a cost of the application.
 
 require_relative "program"
 require "penstock/app"
@@ -38,6 +41,34 @@ class Count
   end
 end
 
+# Message i is in the partition i % PARTITIONS.
+class Reader < Penstock::Processor
+  def assigned
+    @size = (COUNT - partition - 1).div(PARTITIONS) + 1
+    @seen = 0
+  end
+
+  def process(message)
+    message.payload.bytesize
+    seen
+  end
+
+  private
+
+  def seen
+    @seen += 1
+    count.add(@seen == 1 ? 1 : @size - 1) if @seen == 1 || @seen == @size
+  end
+end
+
+# Decodes, too.
+class Parser < Reader
+  def process(message)
+    message.value
+    seen
+  end
+end
+
 # @return [#call] a class of processors, or what is called with a message
 def processor(kind, count)
   case kind
@@ -48,8 +79,8 @@ def processor(kind, count)
         count.add(batch.size)
       end
     end
-  when "parsed" then ->(message) { message.value && count.add(1) }
-  else ->(message) { message.payload.bytesize && count.add(1) }
+  when "key" then ->(message) { message.payload.bytesize && count.add(1) }
+  else Class.new(kind == "parsed" ? Parser : Reader) { define_method(:count) { count } }
   end
 end
 

@@ -201,6 +201,17 @@ static VALUE batch_each(VALUE self)
     return self;
 }
 
+/* walk(first, count): calls the block for each of these messages. They share one lookup of the deserializer. */
+static VALUE batch_walk(int argc, VALUE *argv, VALUE self)
+{
+    const struct ps_fetched *fetched = batch_get(self);
+    struct span span = span_of(argc, argv, fetched);
+    VALUE deserializer = batch_deserializer(self);
+    for (size_t i = 0; i < span.count; i++) rb_yield(penstock_message_of(&fetched->records[span.first + i], deserializer));
+    RB_GC_GUARD(self);
+    return Qnil;
+}
+
 static VALUE batch_each_payload(VALUE self)
 {
     RETURN_SIZED_ENUMERATOR(self, 0, 0, batch_length_of_enum);
@@ -293,6 +304,7 @@ void penstock_batch_init(void)
     rb_define_method(batch_class, "length", batch_length, 0);
     rb_define_method(batch_class, "each", batch_each, 0);
     rb_define_private_method(batch_class, "at", batch_at, 1);
+    rb_define_private_method(batch_class, "walk", batch_walk, -1);
     rb_define_private_method(batch_class, "deserializer", batch_deserializer, 0);
     rb_define_method(batch_class, "payloads", batch_payloads, -1);
     rb_define_method(batch_class, "each_payload", batch_each_payload, 0);

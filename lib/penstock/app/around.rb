@@ -11,6 +11,9 @@ module Penstock
         freeze
       end
 
+      # @return [Boolean] whether there is no hook
+      def none? = @hooks.empty?
+
       # @param work [Work]
       # @yield processes the message or batch
       def call(work, &process)

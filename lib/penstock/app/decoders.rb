@@ -28,9 +28,13 @@ module Penstock
         end
       end
 
+      # Routes that decode alike need no lookup by topic for each message.
       # @param group [GroupSettings]
-      # @return [Boolean] whether anything is decoded
-      def self.needed?(group) = group.routes.any? { |route| route.options[:value] || route.options[:key] }
+      # @return [Decoders, Deserializer, nil] nil: nothing is decoded
+      def self.of(group)
+        kinds = group.routes.map { |route| route.options.values_at(:value, :key) }.uniq
+        kinds.size == 1 ? Deserializer.of(*kinds.first) : new(group)
+      end
 
       # @return [Part]
       attr_reader :value, :key

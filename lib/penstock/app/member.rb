@@ -29,7 +29,8 @@ module Penstock
           end
           client = ConsumerRegistry.of(consumer).client
           client.hold_always
-          client.decode_with(Decoders.new(group)) if Decoders.needed?(group)
+          decoders = Decoders.of(group)
+          client.decode_with(decoders) if decoders
           consumer
         end
 

@@ -31,11 +31,12 @@ module Penstock
       # @param route [Route]
       def initialize(subscription, topic, number, route)
         @subscription = subscription
+        @main = subscription.main
         @topic = topic
         @number = number
         @route = route
         @processors = Processors.new(route, self)
-        @runtime = subscription.main.runtime
+        @runtime = @main.runtime
         @throttle = Throttle.of(route.options[:throttle], @runtime)
         @gates = Gates.of(route.options, @runtime)
         @tracker = new_tracker
@@ -55,10 +56,10 @@ module Penstock
       def cancelled? = @cancelled
 
       # @return [Boolean] no hook is called any more but `revoked`
-      def stops? = @cancelled || @subscription.main.quiet?
+      def stops? = @cancelled || @main.quiet?
 
       # @return [Boolean] a worker may begin the next message that it has
-      def go_on? = !@asked_to_pause && !stops?
+      def go_on? = !(@asked_to_pause || @cancelled || @main.quiet?)
 
       # @return [Boolean] it was taken away
       def revoked? = @revoked
@@ -91,7 +92,7 @@ module Penstock
       def bury(record, error, attempts) = @subscription.dead_letters.fetch(@route).send(record, error, attempts)
 
       # Of a worker.
-      def produce(message) = @subscription.main.producer.produce_async(message)
+      def produce(message) = @main.producer.produce_async(message)
 
       # Of a worker.
       # @param message [Message, nil]
@@ -118,7 +119,7 @@ module Penstock
         @bytes += run.bytes
         @backlog_bytes += run.bytes
         @backlog << run
-        @subscription.main.memory.added(self, run.bytes)
+        @main.memory.added(self, run.bytes)
       end
 
       # @return [Boolean] whether it only waits to be started
@@ -224,7 +225,7 @@ module Penstock
         return false if @tracker.full?
         return true if @open.zero?
 
-        memory = @subscription.main.memory
+        memory = @main.memory
         @open < limit && (!memory.short? || @bytes - @backlog_bytes < memory.share)
       end
 

@@ -8,10 +8,10 @@ module Penstock
       include ShortInspect
       include Ending
 
-      # Messages and bytes of a run, and runs that are polled at once.
+      # Messages and bytes of a run, and runs that are polled at once, as each turn of the loop may wait for the GVL.
       RUN = 500
       RUN_BYTES = 1 << 20
-      RUNS = 2
+      RUNS = 4
       # Seconds. How often a consumer that must not read answers its group.
       ANSWER_EVERY = 0.1
       private_constant :RUN, :RUN_BYTES, :RUNS, :ANSWER_EVERY

@@ -386,6 +386,46 @@ class AppDriverTest < PenstockTest
     assert_equal 1, driver.advance(5).committed("billing", "orders")
   end
 
+  # `offset.metadata.max.bytes` of the brokers. The first message is slow, and every second one behind it is processed.
+  def test_brokers_that_accept_little_metadata
+    shortened = 0
+    application = app(order: :key, retry: { from: 600, to: 600 }) do |message|
+      message.payload == "bad" && message.key != "done" ? raise("slow") : @seen << message.offset
+    end
+    application.monitor.subscribe("offsets.map_shortened") { shortened += 1 }
+    driver = Penstock::Testing.drive(application)
+    client = driver.__send__(:client, "billing")
+    refuse(client) { |_, _, _, _, metadata| metadata.to_s.bytesize > 40 }
+    400.times { |i| produce(driver, i % 3 == 1 ? "good" : "bad", key: "k#{i}") }
+    driver.advance(60)
+    assert_equal 0, driver.committed("billing", "orders")
+    assert_operator shortened, :>, 0
+    before = @seen.dup
+    assert_operator before.size, :>, 100
+    driver.crash.advance(60)
+    refute_empty before - @seen.drop(before.size), "what fits into the map does not come again"
+  end
+
+  def refuse(client, &refused)
+    fail_commit = lambda do |places|
+      error = client.__send__(:failure, :offset_metadata_too_large, :commit)
+      client.__send__(:tell_answer, "offsets.commit_failed", places, error:)
+    end
+    client.define_singleton_method(:succeed) { |places| places.any?(&refused) ? fail_commit.call(places) : super(places) }
+  end
+
+  # The topic was made anew, for example. What workers still have is of the former one.
+  def test_a_partition_that_begins_again_from_an_earlier_offset
+    driver = drive(order: :key, retry: { times: 0 }, dead_letter: "dead") { |message| @seen << message.payload }
+    20.times { |i| driver.produce("orders", payload: "old#{i}", key: "k#{i}", offset: 100 + i) }
+    driver.step until driver.in_work.any? { |_, _, offset| offset }
+    tracker = driver.instance_variable_get(:@loop).subscriptions.first.partitions.first.tracker
+    tracker.__send__(:begin_again, 0)
+    driver.advance(30)
+    assert_empty [driver.errors, driver.produced("dead")].flatten
+    assert_equal 20, @seen.size
+  end
+
   # ---- the seed ----
 
   def order_with(seed)

@@ -213,7 +213,7 @@ module Penstock
 
       private
 
-      def new_tracker = OffsetTracker.new(manual: @route.options[:offsets] == :manual)
+      def new_tracker = OffsetTracker.new(place.join("/"), manual: @route.options[:offsets] == :manual)
 
       def waits? = held? || !allowance.positive?
 
@@ -221,7 +221,7 @@ module Penstock
 
       # Whether more may be in the lanes.
       def room?
-        return false if @tracker.full?
+        return false if @tracker.full?(@backlog.first)
         return true if @open.zero?
 
         memory = @subscription.main.memory

@@ -386,6 +386,57 @@ class AppDriverTest < PenstockTest
     assert_equal 1, driver.advance(5).committed("billing", "orders")
   end
 
+  # ---- what does not go on ----
+
+  def stalls(application)
+    found = []
+    application.monitor.subscribe("app.stalled") { |event| found << event.payload }
+    found
+  end
+
+  %i[partition key unordered].each do |order|
+    define_method("test_a_message_that_fails_again_and_again_is_stalled_#{order}") do
+      configure = ->(app) { app.stall_after = 300 }
+      application = app(order:, configure:) { |message| raise "bad" if message.payload == "bad" }
+      found = stalls(application)
+      driver = Penstock::Testing.drive(application, seed: 3)
+      produce(driver, "good", "bad", "good", key: "k")
+      driver.advance(299)
+      assert_empty found
+      driver.advance(6)
+      assert_equal [[:commit, "billing", "orders", 0, 1]],
+                   found.map { |one| one.values_at(:reason, :group, :topic, :partition, :offset) }
+      assert_equal [:commit], driver.health.stalls.map(&:reason)
+      assert_predicate driver.health, :live?
+    end
+  end
+
+  { "idle" => {}, "delayed" => { delay: 100_000 }, "throttled" => { throttle: { messages: 1, per: 5_000 } },
+    "gathered" => { batch: { size: 10, wait: 200 } } }.each do |name, options|
+    define_method("test_a_partition_is_not_stalled_when_it_is_#{name}") do
+      application = app(configure: ->(app) { app.stall_after = 300 }, **options) { nil }
+      found = stalls(application)
+      driver = Penstock::Testing.drive(application, seed: 3)
+      produce(driver, "a", "b", "c")
+      driver.advance(5_000)
+      assert_empty found
+    end
+  end
+
+  def test_a_pause_is_no_stall
+    processor = Class.new(Penstock::Processor) { define_method(:process) { |_| pause(1_000) } }
+    application = Penstock.app do |app|
+      app.kafka = { "bootstrap.servers": "nowhere" }
+      app.stall_after = 300
+      app.group("billing") { |group| group.topic "orders", to: processor }
+    end
+    found = stalls(application)
+    driver = Penstock::Testing.drive(application, seed: 3)
+    produce(driver, "a", "b")
+    driver.advance(5_000)
+    assert_empty found
+  end
+
   # `offset.metadata.max.bytes` of the brokers. The first message is slow, and every second one behind it is processed.
   def test_brokers_that_accept_little_metadata
     shortened = 0

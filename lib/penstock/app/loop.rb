@@ -74,6 +74,7 @@ module Penstock
         @watch.start
         @thread = @runtime.start_loop { serve }
         @thread&.priority = 1
+        @watchdog = @runtime.watchdog { @watch.look_at_the_loop }
         event("app.running") { {} }
       rescue StandardError
         @executor.stop
@@ -163,6 +164,12 @@ module Penstock
         post { yield nil, e }
       end
 
+      # Of any thread: does this on the loop's.
+      def post(&action)
+        @mail << action
+        @set.__send__(:call_wake) if @sleeping
+      end
+
       # Of the time to stop.
       def seconds_left = [@stop_at - @clock.call, 0.1].max
 
@@ -212,12 +219,6 @@ module Penstock
           @executor.submit(work)
           offer(partition)
         end
-      end
-
-      # Of any thread.
-      def post(&action)
-        @mail << action
-        @set.__send__(:call_wake) if @sleeping
       end
 
       # Of a worker.
@@ -293,6 +294,7 @@ module Penstock
 
         @state = :ended
         @watch.look
+        @watchdog&.kill
         @executor.stop
         @producer&.close(timeout: 1) unless @settings.producer
         left = @subscriptions.reject(&:left?).map { |subscription| subscription.group.id }

@@ -46,6 +46,7 @@ module Penstock
         @bytes = @backlog_bytes = @in_work = @handed_out = @open = 0
         @revoked = @cancelled = @queued = @asked_to_pause = @tick_due = @ticking = @end_reached = @catching_up = false
         @paused = @throttled = nil # timers that end it
+        @stuck_since = nil
       end
 
       # @return [Array(String, Integer)]
@@ -112,6 +113,7 @@ module Penstock
       # @param batch [Batch]
       def add(batch)
         @end_reached = false
+        @stuck_since = nil
         return if @detour&.ignores? || !%i[assigned running].include?(@state)
 
         run = Run.new(batch, @runtime.now)
@@ -131,6 +133,16 @@ module Penstock
         @state = :running
         tick_later
       end
+
+      # The leader has messages, and none comes.
+      # @param since [Float]
+      def stuck(since) = @stuck_since = since
+
+      # @return [Float, nil]
+      def stuck_since = @detour.nil? && @state == :running ? @stuck_since : nil
+
+      # @return [Boolean] whether it has messages that should be finished soon, or tried again
+      def should_go_on? = @state == :running && @open.positive? && !held? && @route.options[:delay].nil?
 
       # ---- what goes out ----
 

@@ -101,6 +101,27 @@ class AppDriverTest < PenstockTest
     assert_equal Array.new(35, &:to_s), @seen
   end
 
+  # Messages of two topics with two partitions each, in the first 4 s and in 10 more.
+  { { over: :partition } => [240, 400], { over: :topic } => [120, 320], { over: :process } => [60, 160],
+    [{ over: :topic }, { messages: 30, over: :process }] => [90, 240] }.each_with_index do |(throttle, (early, late)), i|
+    define_method("test_a_throttle_over_partitions_and_topics_#{i}") do
+      throttle = throttle.is_a?(Hash) ? throttle_of(throttle) : throttle.map { |one| throttle_of(one) }
+      application = Penstock.app do |app|
+        app.kafka = { "bootstrap.servers": "nowhere" }
+        app.group("billing") { |group| group.topic(/orders./, to: ->(message) { @seen << message }, throttle:) }
+      end
+      driver = Penstock::Testing.drive(application, seed: 9)
+      400.times { |number| driver.produce("orders#{number % 2}", partition: number / 2 % 2, payload: "a") }
+      driver.advance(4)
+      assert_in_delta early, @seen.size, 1
+      driver.advance(10)
+      assert_in_delta late, @seen.size, 1
+      @seen.map { |message| [message.topic, message.partition] }.tally.each_value { |count| assert_in_delta late / 4, count, 6 }
+    end
+  end
+
+  def throttle_of(given) = { messages: 20, per: 2, **given }
+
   def test_a_throttle_of_messages_that_are_tried_again
     driver = drive(order: :unordered, throttle: { messages: 5, per: 1 }, retry: { from: 0.5, to: 0.5 }) do |message|
       @seen << message.payload
@@ -168,7 +189,7 @@ class AppDriverTest < PenstockTest
 
   def test_wrong_options
     [{ throttle: 5 }, { throttle: {} }, { throttle: { messages: 0 } }, { throttle: { messages: 1, per: 0 } }, { tick: 0 },
-     { tick: "1" }].each do |options|
+     { tick: "1" }, { throttle: [nil] }, { throttle: { messages: 1, over: :world } }, { throttle: [5] }].each do |options|
       assert_raises(Penstock::ConfigurationInvalidError, options.inspect) { app(**options) }
     end
     assert_raises(ArgumentError) { app(throttle: { message: 1 }) }
@@ -299,6 +320,27 @@ class AppDriverTest < PenstockTest
     assert_match(/mesage/, driver.errors.first.message)
     parts = [driver.instance_variable_get(:@loop), *driver.instance_variable_get(:@loop).subscriptions]
     parts.each { |part| [part.inspect, part.to_s].each { |text| refute_includes text, secret } }
+  end
+
+  # ---- memory ----
+
+  def with_memory(memory, connections: 1)
+    Penstock.app do |app|
+      app.kafka = { "bootstrap.servers": "nowhere" }
+      app.memory = memory
+      3.times { |i| app.group("g#{i}", connections:) { |group| group.topic "orders", to: ->(_) {} } }
+    end
+  end
+
+  def test_all_groups_share_the_memory
+    [[120 << 20, 20 << 20], [36 << 20, 8 << 20]].each do |memory, each|
+      loop_ = Penstock::Testing.drive(with_memory(memory)).instance_variable_get(:@loop)
+      assert_equal([each] * 3, loop_.subscriptions.map { |one| one.consumer.config.memory })
+      assert_equal memory - (3 * each), loop_.settings.backlog_bytes
+    end
+    error = assert_raises(Penstock::ConfigurationInvalidError) { with_memory(32 << 20, connections: 2) }
+    assert_match(/app.memory must be bytes from 58720256, as the application has 6 members/, error.message)
+    [16 << 20, 1, "64"].each { |memory| assert_raises(Penstock::ConfigurationInvalidError) { with_memory(memory) } }
   end
 
   def test_dead_letters_must_be_in_another_topic

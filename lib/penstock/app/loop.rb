@@ -84,6 +84,9 @@ module Penstock
         raise
       end
 
+      # @return [Throttles]
+      def throttles = @throttles ||= Throttles.new(@runtime)
+
       # ---- for the program, on any thread ----
 
       # @return [Boolean]
@@ -173,7 +176,9 @@ module Penstock
       # Of the time to stop.
       def seconds_left = [@stop_at - @clock.call, 0.1].max
 
-      def subscription_closed = end_if_closed
+      def end_if_closed
+        finish if %i[stopping forced].include?(@state) && @subscriptions.all?(&:closed?)
+      end
 
       # Does what has come, polls, and hands out.
       def turn
@@ -283,10 +288,6 @@ module Penstock
           end_if_closed
         end
         @timers.after(GRACE * 2) { finish }
-      end
-
-      def end_if_closed
-        finish if %i[stopping forced].include?(@state) && @subscriptions.all?(&:closed?)
       end
 
       def finish

@@ -36,7 +36,7 @@ module Penstock
         @route = route
         @processors = Processors.new(route, self)
         @runtime = subscription.main.runtime
-        @throttle = Throttle.of(route.options[:throttle], @runtime)
+        @throttle = subscription.main.throttles.of(route, topic)
         @gates = Gates.of(route.options, @runtime)
         @tracker = new_tracker
         @state = :assigned

@@ -372,6 +372,56 @@ class AppDriverTest < PenstockTest
     assert(driver.metrics.frozen? && driver.metrics.first.frozen?)
   end
 
+  # ---- assertions and matchers ----
+
+  include Penstock::Testing::Assertions
+  include Penstock::Testing::Matchers
+
+  def driver_with_letters
+    processor = Class.new(Penstock::Processor) do
+      define_method(:process) do |message|
+        raise IOError, "bad" if message.payload == "bad"
+
+        produce({ topic: "bills", payload: message.payload })
+      end
+    end
+    driver = Penstock::Testing.drive(Penstock.app do |app|
+      app.kafka = { "bootstrap.servers": "nowhere" }
+      app.group("billing") { |group| group.topic "orders", to: processor, retry: { times: 1 }, dead_letter: "dead" }
+    end, seed: 5)
+    produce(driver, "bad", "ann", "bob")
+    driver
+  end
+
+  def test_assertions
+    driver = driver_with_letters
+    error = assert_raises(Minitest::Assertion) { assert_finished driver }
+    assert_match(%r{3 messages of orders/0 by billing \(with the seed 5\)}, error.message)
+    driver.advance(20)
+    assert_produced driver, "bills", %w[bob ann]
+    assert_dead_letters driver, %w[bad], error: IOError
+    assert_committed driver, 3, "billing", "orders"
+    assert_finished driver
+    assert_finished driver, :billing
+    { -> { assert_produced driver, "bills", %w[ann] } => /but got \["ann", "bob"\]/,
+      -> { assert_dead_letters driver, [] } => /but got \["bad"\]/,
+      -> { assert_dead_letters driver, %w[bad], error: ArgumentError } => /the errors were \["IOError"\]/,
+      -> { assert_committed driver, 2, "billing", "orders" } => /but it has committed 3/ }.each do |wrong, text|
+      assert_match text, assert_raises(Minitest::Assertion, &wrong).message
+    end
+  end
+
+  def test_matchers
+    driver = driver_with_letters.advance(20)
+    [have_produced("bills", %w[ann bob]), have_dead_letters(%w[bad], error: IOError), have_committed(3, "billing", "orders"),
+     be_finished].each do |matcher|
+      assert matcher.matches?(driver), matcher.failure_message
+      assert_match(/\Aexpected not .*seed 5/, matcher.failure_message_when_negated)
+      refute_empty matcher.description
+    end
+    refute have_produced("bills", [nil, "ann"]).matches?(driver)
+  end
+
   # ---- rebalances and crashes ----
 
   def test_after_a_crash_what_is_not_committed_comes_again
@@ -543,7 +593,21 @@ class AppDriverTest < PenstockTest
     error = assert_raises(Minitest::Assertion) do
       Penstock::Testing.explore(app, runs: 3) { |driver| assert_operator driver.seed, :<, 1 }
     end
-    assert_match(/\n\(with the seed 1\)\z/, error.message)
+    name = "test_explore_names_the_seed_that_fails"
+    command = "PENSTOCK_SEED=1 ruby -Ilib -Itest test/app/driver_test.rb -n #{name}"
+    assert_includes error.message, "\n(with the seed 1; to repeat it: #{command})"
+  end
+
+  def test_the_command_repeats_the_seed
+    seeds = []
+    ENV["PENSTOCK_SEED"] = "17"
+    Penstock::Testing.explore(app, runs: 3) { |driver| seeds << driver.seed }
+    seeds << Penstock::Testing.drive(app).seed << Penstock::Testing.drive(app, seed: 4).seed
+    assert_equal [17, 17, 4], seeds
+    ENV["PENSTOCK_SEED"] = "many"
+    assert_match(/PENSTOCK_SEED must be an Integer/, assert_raises(ArgumentError) { Penstock::Testing.drive(app) }.message)
+  ensure
+    ENV.delete("PENSTOCK_SEED")
   end
 
   def test_drivers_of_one_application_do_not_hear_each_other

@@ -88,6 +88,7 @@ module Penstock
         end
         raise UsageError, "dead-letters accepts one topic; see penstock dead-letters --help" unless more.empty?
         raise UsageError, "show requires --place PARTITION/OFFSET" if action == "show" && @places.empty?
+
         check_options(topic)
       end
 

@@ -210,10 +210,61 @@ class AppDriverTest < PenstockTest
     end
   end
 
+  def test_copies_of_messages
+    wrong = []
+    processor = Class.new(Penstock::Processor) do
+      define_method(:process) do |message|
+        copy_to("first")
+        copy_to(:second, message, payload: "changed", headers: {})
+      end
+      define_method(:tick) { copy_to("first") rescue wrong << $!.message } # rubocop:disable Style
+    end
+    driver = Penstock::Testing.drive(Penstock.app do |app|
+      app.kafka = { "bootstrap.servers": "nowhere" }
+      app.group("billing") { |group| group.topic "orders", to: processor, value: :json, tick: 5 }
+    end)
+    binary = "\xFF\0".b
+    driver.produce("orders", payload: binary, key: binary, headers: { "a" => %w[1 2] })
+    driver.produce("orders", payload: nil)
+    driver.advance(6)
+    assert_equal([[binary, binary, { "a" => %w[1 2] }], [nil, nil, {}]],
+                 driver.produced("first").map { |copy| copy.values_at(:payload, :key, :headers) })
+    assert_equal([["changed", binary, {}], ["changed", nil, {}]],
+                 driver.produced("second").map { |copy| copy.values_at(:payload, :key, :headers) })
+    assert_equal ["copy_to needs a message, not nil"], wrong
+    assert_raises(Penstock::UsageError) { processor.new.copy_to("first") }
+  end
+
+  class Decoded; end # rubocop:disable Lint/EmptyClass
+
+  # Else all objects of a large batch would stay until its end.
+  def test_a_batch_keeps_nothing_of_what_is_done
+    live = []
+    again = nil
+    processor = Class.new(Penstock::Processor) do
+      define_method(:process_batch) do |batch|
+        batch.each_slice(10) do |slice|
+          slice.each(&:value)
+          batch.done(slice)
+          GC.start
+          live << ObjectSpace.each_object(Decoded).count
+        end
+        again = [batch[0].offset, batch[-1].offset, batch.last.offset, batch[3..4].map(&:offset), batch.map(&:offset).size]
+        raise "once more" if attempt == 1
+      end
+    end
+    driver = drive_batches(processor, batch: { size: 200 }, value: ->(_) { Decoded.new })
+    200.times { |i| driver.produce("orders", payload: i.to_s) }
+    driver.advance(30)
+    assert_operator live.max, :<, 100
+    assert_equal [0, 199, 199, [3, 4], 200], again
+    assert_equal 200, driver.committed("billing", "orders")
+  end
+
   def drive_batches(processor, **options)
     Penstock::Testing.drive(Penstock.app do |app|
       app.kafka = { "bootstrap.servers": "nowhere" }
-      app.group("billing") { |group| group.topic "orders", to: processor, batch: { size: 6 }, **options }
+      app.group("billing") { |group| group.topic "orders", to: processor, **{ batch: { size: 6 } }, **options }
     end)
   end
 

@@ -24,6 +24,7 @@ module Penstock
       "probe" => "asks a running application whether it is alive, ready or started",
       "routes" => "prints the groups, topics and options of an application",
       "topics" => "compares declared topics with a cluster, and makes them so",
+      "dead-letters" => "lists dead letters, shows them, and sends them again",
       "doctor" => "checks Ruby, librdkafka, this machine and a cluster, and reports problems"
     }.freeze
 
@@ -79,8 +80,8 @@ module Penstock
       raise UsageError, "unknown option #{option_in(name)}; see penstock --help" if name.start_with?("-")
       raise UsageError, unknown(name) unless COMMANDS.key?(name)
 
-      require_relative "cli/#{name}"
-      const_get(name.capitalize).new(out).run(arguments)
+      require_relative "cli/#{name.tr("-", "_")}"
+      const_get(name.split("-").map(&:capitalize).join).new(out).run(arguments)
     end
 
     # @return [String]
@@ -92,7 +93,7 @@ module Penstock
     # @return [Integer] the status
     def self.help(io, status)
       io.puts "Usage: penstock COMMAND [OPTIONS]", "", "Commands:"
-      COMMANDS.each { |name, summary| io.puts format("  %-10s %s", name, summary) }
+      COMMANDS.each { |name, summary| io.puts format("  %-13s %s", name, summary) }
       io.puts "", "penstock COMMAND --help describes a command; penstock --version prints the version."
       status
     end

@@ -4,7 +4,8 @@ require_relative "../test_helper"
 require_relative "../support/app_chaos"
 require_relative "../support/each_once"
 
-# What an application promises, whatever comes first. SEEDS=500 FROM=1000 tries other and more orders of events.
+# What an application promises, whatever comes first. SEEDS=500 FROM=1000 tries other and more orders of events, ROUNDS=600 longer
+# ones.
 class AppChaosTest < PenstockTest
   include EachOnce
 
@@ -14,7 +15,7 @@ class AppChaosTest < PenstockTest
 
   FROM = Integer(ENV.fetch("FROM", "0"))
   SEEDS = Integer(ENV.fetch("SEEDS") { Marks::TESTS == "quick" ? 4 : 12 })
-  ROUNDS = 100
+  ROUNDS = Integer(ENV.fetch("ROUNDS", "100"))
 
   { "partition" => [:partition, {}], "key" => [:key, {}], "unordered" => [:unordered, {}],
     "batches_of_a_partition" => [:partition, { batch: { size: 7, wait: 0.5 } }],

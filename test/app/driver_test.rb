@@ -101,6 +101,27 @@ class AppDriverTest < PenstockTest
     assert_equal Array.new(35, &:to_s), @seen
   end
 
+  # Messages of two topics with two partitions each, in the first 4 s and in 10 more.
+  { { over: :partition } => [240, 400], { over: :topic } => [120, 320], { over: :process } => [60, 160],
+    [{ over: :topic }, { messages: 30, over: :process }] => [90, 240] }.each_with_index do |(throttle, (early, late)), i|
+    define_method("test_a_throttle_over_partitions_and_topics_#{i}") do
+      throttle = throttle.is_a?(Hash) ? throttle_of(throttle) : throttle.map { |one| throttle_of(one) }
+      application = Penstock.app do |app|
+        app.kafka = { "bootstrap.servers": "nowhere" }
+        app.group("billing") { |group| group.topic(/orders./, to: ->(message) { @seen << message }, throttle:) }
+      end
+      driver = Penstock::Testing.drive(application, seed: 9)
+      400.times { |number| driver.produce("orders#{number % 2}", partition: number / 2 % 2, payload: "a") }
+      driver.advance(4)
+      assert_in_delta early, @seen.size, 1
+      driver.advance(10)
+      assert_in_delta late, @seen.size, 1
+      @seen.map { |message| [message.topic, message.partition] }.tally.each_value { |count| assert_in_delta late / 4, count, 6 }
+    end
+  end
+
+  def throttle_of(given) = { messages: 20, per: 2, **given }
+
   def test_a_throttle_of_messages_that_are_tried_again
     driver = drive(order: :unordered, throttle: { messages: 5, per: 1 }, retry: { from: 0.5, to: 0.5 }) do |message|
       @seen << message.payload
@@ -168,7 +189,7 @@ class AppDriverTest < PenstockTest
 
   def test_wrong_options
     [{ throttle: 5 }, { throttle: {} }, { throttle: { messages: 0 } }, { throttle: { messages: 1, per: 0 } }, { tick: 0 },
-     { tick: "1" }].each do |options|
+     { tick: "1" }, { throttle: [nil] }, { throttle: { messages: 1, over: :world } }, { throttle: [5] }].each do |options|
       assert_raises(Penstock::ConfigurationInvalidError, options.inspect) { app(**options) }
     end
     assert_raises(ArgumentError) { app(throttle: { message: 1 }) }
@@ -189,10 +210,61 @@ class AppDriverTest < PenstockTest
     end
   end
 
+  def test_copies_of_messages
+    wrong = []
+    processor = Class.new(Penstock::Processor) do
+      define_method(:process) do |message|
+        copy_to("first")
+        copy_to(:second, message, payload: "changed", headers: {})
+      end
+      define_method(:tick) { copy_to("first") rescue wrong << $!.message } # rubocop:disable Style
+    end
+    driver = Penstock::Testing.drive(Penstock.app do |app|
+      app.kafka = { "bootstrap.servers": "nowhere" }
+      app.group("billing") { |group| group.topic "orders", to: processor, value: :json, tick: 5 }
+    end)
+    binary = "\xFF\0".b
+    driver.produce("orders", payload: binary, key: binary, headers: { "a" => %w[1 2] })
+    driver.produce("orders", payload: nil)
+    driver.advance(6)
+    assert_equal([[binary, binary, { "a" => %w[1 2] }], [nil, nil, {}]],
+                 driver.produced("first").map { |copy| copy.values_at(:payload, :key, :headers) })
+    assert_equal([["changed", binary, {}], ["changed", nil, {}]],
+                 driver.produced("second").map { |copy| copy.values_at(:payload, :key, :headers) })
+    assert_equal ["copy_to needs a message, not nil"], wrong
+    assert_raises(Penstock::UsageError) { processor.new.copy_to("first") }
+  end
+
+  class Decoded; end # rubocop:disable Lint/EmptyClass
+
+  # Else all objects of a large batch would stay until its end.
+  def test_a_batch_keeps_nothing_of_what_is_done
+    live = []
+    again = nil
+    processor = Class.new(Penstock::Processor) do
+      define_method(:process_batch) do |batch|
+        batch.each_slice(10) do |slice|
+          slice.each(&:value)
+          batch.done(slice)
+          GC.start
+          live << ObjectSpace.each_object(Decoded).count
+        end
+        again = [batch[0].offset, batch[-1].offset, batch.last.offset, batch[3..4].map(&:offset), batch.map(&:offset).size]
+        raise "once more" if attempt == 1
+      end
+    end
+    driver = drive_batches(processor, batch: { size: 200 }, value: ->(_) { Decoded.new })
+    200.times { |i| driver.produce("orders", payload: i.to_s) }
+    driver.advance(30)
+    assert_operator live.max, :<, 100
+    assert_equal [0, 199, 199, [3, 4], 200], again
+    assert_equal 200, driver.committed("billing", "orders")
+  end
+
   def drive_batches(processor, **options)
     Penstock::Testing.drive(Penstock.app do |app|
       app.kafka = { "bootstrap.servers": "nowhere" }
-      app.group("billing") { |group| group.topic "orders", to: processor, batch: { size: 6 }, **options }
+      app.group("billing") { |group| group.topic "orders", to: processor, **{ batch: { size: 6 } }, **options }
     end)
   end
 
@@ -301,6 +373,27 @@ class AppDriverTest < PenstockTest
     parts.each { |part| [part.inspect, part.to_s].each { |text| refute_includes text, secret } }
   end
 
+  # ---- memory ----
+
+  def with_memory(memory, connections: 1)
+    Penstock.app do |app|
+      app.kafka = { "bootstrap.servers": "nowhere" }
+      app.memory = memory
+      3.times { |i| app.group("g#{i}", connections:) { |group| group.topic "orders", to: ->(_) {} } }
+    end
+  end
+
+  def test_all_groups_share_the_memory
+    [[120 << 20, 20 << 20], [36 << 20, 8 << 20]].each do |memory, each|
+      loop_ = Penstock::Testing.drive(with_memory(memory)).instance_variable_get(:@loop)
+      assert_equal([each] * 3, loop_.subscriptions.map { |one| one.consumer.config.memory })
+      assert_equal memory - (3 * each), loop_.settings.backlog_bytes
+    end
+    error = assert_raises(Penstock::ConfigurationInvalidError) { with_memory(32 << 20, connections: 2) }
+    assert_match(/app.memory must be bytes from 58720256, as the application has 6 members/, error.message)
+    [16 << 20, 1, "64"].each { |memory| assert_raises(Penstock::ConfigurationInvalidError) { with_memory(memory) } }
+  end
+
   def test_dead_letters_must_be_in_another_topic
     assert_raises(Penstock::ConfigurationInvalidError) { app(dead_letter: "orders") }
   end
@@ -328,6 +421,56 @@ class AppDriverTest < PenstockTest
     driver.advance(10)
     assert_equal [1, 0, 0, 0, 3, 2, 1, 1, 1], driver.metrics.first.to_a.slice(2, 9)
     assert(driver.metrics.frozen? && driver.metrics.first.frozen?)
+  end
+
+  # ---- assertions and matchers ----
+
+  include Penstock::Testing::Assertions
+  include Penstock::Testing::Matchers
+
+  def driver_with_letters
+    processor = Class.new(Penstock::Processor) do
+      define_method(:process) do |message|
+        raise IOError, "bad" if message.payload == "bad"
+
+        produce({ topic: "bills", payload: message.payload })
+      end
+    end
+    driver = Penstock::Testing.drive(Penstock.app do |app|
+      app.kafka = { "bootstrap.servers": "nowhere" }
+      app.group("billing") { |group| group.topic "orders", to: processor, retry: { times: 1 }, dead_letter: "dead" }
+    end, seed: 5)
+    produce(driver, "bad", "ann", "bob")
+    driver
+  end
+
+  def test_assertions
+    driver = driver_with_letters
+    error = assert_raises(Minitest::Assertion) { assert_finished driver }
+    assert_match(%r{3 messages of orders/0 by billing \(with the seed 5\)}, error.message)
+    driver.advance(20)
+    assert_produced driver, "bills", %w[bob ann]
+    assert_dead_letters driver, %w[bad], error: IOError
+    assert_committed driver, 3, "billing", "orders"
+    assert_finished driver
+    assert_finished driver, :billing
+    { -> { assert_produced driver, "bills", %w[ann] } => /but got \["ann", "bob"\]/,
+      -> { assert_dead_letters driver, [] } => /but got \["bad"\]/,
+      -> { assert_dead_letters driver, %w[bad], error: ArgumentError } => /the errors were \["IOError"\]/,
+      -> { assert_committed driver, 2, "billing", "orders" } => /but it has committed 3/ }.each do |wrong, text|
+      assert_match text, assert_raises(Minitest::Assertion, &wrong).message
+    end
+  end
+
+  def test_matchers
+    driver = driver_with_letters.advance(20)
+    [have_produced("bills", %w[ann bob]), have_dead_letters(%w[bad], error: IOError), have_committed(3, "billing", "orders"),
+     be_finished].each do |matcher|
+      assert matcher.matches?(driver), matcher.failure_message
+      assert_match(/\Aexpected not .*seed 5/, matcher.failure_message_when_negated)
+      refute_empty matcher.description
+    end
+    refute have_produced("bills", [nil, "ann"]).matches?(driver)
   end
 
   # ---- rebalances and crashes ----
@@ -386,6 +529,97 @@ class AppDriverTest < PenstockTest
     assert_equal 1, driver.advance(5).committed("billing", "orders")
   end
 
+  # ---- what does not go on ----
+
+  def stalls(application)
+    found = []
+    application.monitor.subscribe("app.stalled") { |event| found << event.payload }
+    found
+  end
+
+  %i[partition key unordered].each do |order|
+    define_method("test_a_message_that_fails_again_and_again_is_stalled_#{order}") do
+      configure = ->(app) { app.stall_after = 300 }
+      application = app(order:, configure:) { |message| raise "bad" if message.payload == "bad" }
+      found = stalls(application)
+      driver = Penstock::Testing.drive(application, seed: 3)
+      produce(driver, "good", "bad", "good", key: "k")
+      driver.advance(299)
+      assert_empty found
+      driver.advance(6)
+      assert_equal [[:commit, "billing", "orders", 0, 1]],
+                   found.map { |one| one.values_at(:reason, :group, :topic, :partition, :offset) }
+      assert_equal [:commit], driver.health.stalls.map(&:reason)
+      assert_predicate driver.health, :live?
+    end
+  end
+
+  { "idle" => {}, "delayed" => { delay: 100_000 }, "throttled" => { throttle: { messages: 1, per: 5_000 } },
+    "gathered" => { batch: { size: 10, wait: 200 } } }.each do |name, options|
+    define_method("test_a_partition_is_not_stalled_when_it_is_#{name}") do
+      application = app(configure: ->(app) { app.stall_after = 300 }, **options) { nil }
+      found = stalls(application)
+      driver = Penstock::Testing.drive(application, seed: 3)
+      produce(driver, "a", "b", "c")
+      driver.advance(5_000)
+      assert_empty found
+    end
+  end
+
+  def test_a_pause_is_no_stall
+    processor = Class.new(Penstock::Processor) { define_method(:process) { |_| pause(1_000) } }
+    application = Penstock.app do |app|
+      app.kafka = { "bootstrap.servers": "nowhere" }
+      app.stall_after = 300
+      app.group("billing") { |group| group.topic "orders", to: processor }
+    end
+    found = stalls(application)
+    driver = Penstock::Testing.drive(application, seed: 3)
+    produce(driver, "a", "b")
+    driver.advance(5_000)
+    assert_empty found
+  end
+
+  # `offset.metadata.max.bytes` of the brokers. The first message is slow, and every second one behind it is processed.
+  def test_brokers_that_accept_little_metadata
+    shortened = 0
+    application = app(order: :key, retry: { from: 600, to: 600 }) do |message|
+      message.payload == "bad" && message.key != "done" ? raise("slow") : @seen << message.offset
+    end
+    application.monitor.subscribe("offsets.map_shortened") { shortened += 1 }
+    driver = Penstock::Testing.drive(application)
+    client = driver.__send__(:client, "billing")
+    refuse(client) { |_, _, _, _, metadata| metadata.to_s.bytesize > 40 }
+    400.times { |i| produce(driver, i % 3 == 1 ? "good" : "bad", key: "k#{i}") }
+    driver.advance(60)
+    assert_equal 0, driver.committed("billing", "orders")
+    assert_operator shortened, :>, 0
+    before = @seen.dup
+    assert_operator before.size, :>, 100
+    driver.crash.advance(60)
+    refute_empty before - @seen.drop(before.size), "what fits into the map does not come again"
+  end
+
+  def refuse(client, &refused)
+    fail_commit = lambda do |places|
+      error = client.__send__(:failure, :offset_metadata_too_large, :commit)
+      client.__send__(:tell_answer, "offsets.commit_failed", places, error:)
+    end
+    client.define_singleton_method(:succeed) { |places| places.any?(&refused) ? fail_commit.call(places) : super(places) }
+  end
+
+  # The topic was made anew, for example. What workers still have is of the former one.
+  def test_a_partition_that_begins_again_from_an_earlier_offset
+    driver = drive(order: :key, retry: { times: 0 }, dead_letter: "dead") { |message| @seen << message.payload }
+    20.times { |i| driver.produce("orders", payload: "old#{i}", key: "k#{i}", offset: 100 + i) }
+    driver.step until driver.in_work.any? { |_, _, offset| offset }
+    tracker = driver.instance_variable_get(:@loop).subscriptions.first.partitions.first.tracker
+    tracker.__send__(:begin_again, 0)
+    driver.advance(30)
+    assert_empty [driver.errors, driver.produced("dead")].flatten
+    assert_equal 20, @seen.size
+  end
+
   # ---- the seed ----
 
   def order_with(seed)
@@ -410,7 +644,21 @@ class AppDriverTest < PenstockTest
     error = assert_raises(Minitest::Assertion) do
       Penstock::Testing.explore(app, runs: 3) { |driver| assert_operator driver.seed, :<, 1 }
     end
-    assert_match(/\n\(with the seed 1\)\z/, error.message)
+    name = "test_explore_names_the_seed_that_fails"
+    command = "PENSTOCK_SEED=1 ruby -Ilib -Itest test/app/driver_test.rb -n #{name}"
+    assert_includes error.message, "\n(with the seed 1; to repeat it: #{command})"
+  end
+
+  def test_the_command_repeats_the_seed
+    seeds = []
+    ENV["PENSTOCK_SEED"] = "17"
+    Penstock::Testing.explore(app, runs: 3) { |driver| seeds << driver.seed }
+    seeds << Penstock::Testing.drive(app).seed << Penstock::Testing.drive(app, seed: 4).seed
+    assert_equal [17, 17, 4], seeds
+    ENV["PENSTOCK_SEED"] = "many"
+    assert_match(/PENSTOCK_SEED must be an Integer/, assert_raises(ArgumentError) { Penstock::Testing.drive(app) }.message)
+  ensure
+    ENV.delete("PENSTOCK_SEED")
   end
 
   def test_drivers_of_one_application_do_not_hear_each_other

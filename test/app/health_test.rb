@@ -110,12 +110,61 @@ class AppHealthTest < AppTestCase
     cluster.inject_errors(:offset_commit, [:coordinator_load_in_progress] * 500)
     produce(name, %w[a])
     assert_equal [0], seen(1)
-    assert_equal @group, stall(stalled, :commit)[:group]
+    assert_equal [@group, name, 0, 1], stall(stalled, :commit).values_at(:group, :topic, :partition, :offset)
     cluster.clear_errors(:offset_commit)
     eventually { server.health.stalls.empty? }
     assert_equal 1, committed_offset(name)
   ensure
     cluster.clear_errors(:offset_commit)
+  end
+
+  def test_a_partition_from_which_nothing_comes_is_stalled
+    name = topic(partitions: 1)
+    app = app(name, configure: ->(one) { one.stall_after = 1 }) { |record| @seen << record.offset }
+    stalled = events(app, "app.stalled")
+    @servers << server = app.start
+    produce(name, %w[a])
+    assert_equal [0], seen(1)
+    cluster.inject_errors(:fetch, [:not_leader_for_partition] * 10_000)
+    produce(name, %w[b])
+    assert_equal [@group, name, 0, 1], stall(stalled, :fetch).values_at(:group, :topic, :partition, :offset)
+    cluster.clear_errors(:fetch)
+    assert_equal [1], seen(1)
+    eventually { server.health.stalls.empty? }
+  ensure
+    cluster.clear_errors(:fetch)
+  end
+
+  # The leader has messages of one of them, which waits.
+  def test_idle_and_paused_partitions_are_not_stalled
+    name = topic(partitions: 3)
+    pausing = processor { define_method(:process) { |_| partition == 1 ? pause(3_600) : nil } }
+    app = app(name, pausing, configure: ->(one) { one.stall_after = 0.5 })
+    stalled = events(app, "app.stalled")
+    looks = events(app, "app.metrics")
+    @servers << server = app.start
+    eventually { server.health.ready? }
+    produce(name, %w[a b])
+    produce(name, %w[c d], partition: 1)
+    looks.clear
+    6.times { looks.pop } # one a second
+    assert_empty Array.new(stalled.size) { stalled.pop[:reason] } - [:group]
+  end
+
+  def test_the_loop_that_hangs_is_an_event
+    name = topic(partitions: 1)
+    app = app(name) { nil }
+    stalled = events(app, "app.stalled")
+    app.monitor.subscribe("messages.polled") { @gate.pop } # the one event that is published by the loop
+    @servers << server = app.start
+    produce(name, %w[a])
+    eventually { @gate.num_waiting.positive? }
+    watch = server.instance_variable_get(:@loop).watch
+    watch.instance_variable_set(:@clock, -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) + 40 })
+    assert_operator stall(stalled, :loop)[:seconds], :>, 30
+    refute_predicate server.health, :live?
+    @gate << true
+    eventually { server.health.live? }
   end
 
   # Also if it is a listener of the program that never returns.

@@ -5,6 +5,7 @@ require "penstock/app"
 
 # The offsets of an application's partition: what is committed, and the map beside it.
 class AppOffsetsTest < Minitest::Test
+  MAPS = Integer(ENV.fetch("MAPS", "5000"))
   MAP = Internal::OffsetMap
 
   # A batch, as far as a run needs one.
@@ -12,8 +13,10 @@ class AppOffsetsTest < Minitest::Test
     def call_memory = offsets.size
   end
 
+  PLACE = "orders/3"
+
   def tracker(offset = nil, ranges = [], **options)
-    Internal::OffsetTracker.new(**options).tap { |made| made.begin_at(offset, ranges) if offset }
+    Internal::OffsetTracker.new(PLACE, **options).tap { |made| made.begin_at(offset, ranges) if offset }
   end
 
   def run_of(*offsets) = Internal::Run.new(Messages.new(offsets.flatten.freeze))
@@ -99,7 +102,7 @@ class AppOffsetsTest < Minitest::Test
 
   # @return [Array<Integer>] what the next member gets
   def read_again(offsets, base, map, random)
-    other = tracker(base, map ? MAP.load(map, base) : [])
+    other = tracker(base, map ? MAP.load(map, base, PLACE) : [])
     offsets.select { |offset| offset >= base }.each_slice(random.rand(1..40)).flat_map do |part|
       part - other.add(run_of(*part)).flat_map { |first, last| part[first..last] }
     end
@@ -115,26 +118,91 @@ class AppOffsetsTest < Minitest::Test
     assert_equal 5, tracker.base
   end
 
-  def test_a_slow_message_stops_the_handing_out_before_the_map_is_too_large
+  # An earlier member's map is not lost by a commit before everything was read again.
+  def test_what_was_not_read_again_stays_in_the_map
+    tracker = tracker(0, [[1, 14], [20, 30], [40, 1_000_000]])
+    tracker.add(slow = run_of(0))
+    tracker.add(run_of(*1..9, 12))
+    assert_equal [0, [[1, 14], [20, 30], [40, 1_000_000]]], map_of(tracker)
+    tracker.add(run = run_of(*15..24))
+    tracker.complete(run, 1, 3)
+    assert_equal [0, [[1, 12], [16, 18], [20, 30], [40, 1_000_000]]], map_of(tracker)
+    tracker.complete(slow, 0, 1)
+    tracker.complete(run, 0, 1)
+    assert_equal [19, [[20, 30], [40, 1_000_000]]], map_of(tracker)
+    tracker.complete(run, 4, 1)
+    assert_equal [25, [[25, 30], [40, 1_000_000]]], map_of(tracker)
+  end
+
+  def map_of(tracker)
+    base, map = tracker.to_commit
+    [base, MAP.load(map, base, PLACE)]
+  end
+
+  # One message hangs, and everything behind it is processed: that takes neither memory nor time.
+  def test_a_million_messages_behind_a_slow_one_are_one_range
     tracker = tracker(0)
-    tracker.add(first = run_of(0))
-    offset = 1
-    until tracker.full?
-      run = run_of(*offset.step(by: 3).first(500))
+    tracker.add(slow = run_of(*0..499))
+    tracker.complete(slow, 1, 499)
+    2_000.times do |i|
+      run = run_of(*(500 * (i + 1)).step.first(500))
+      refute tracker.full?(run)
       tracker.add(run)
-      500.times { |i| tracker.complete(run, i, 1) if i.even? }
-      offset += 1_500
-      assert_operator offset, :<, 1_000_000
+      tracker.complete(run, 0, 500)
     end
-    assert_operator tracker.to_commit[1].bytesize, :<=, MAP::MOST_BYTES
-    tracker.complete(first, 0, 1)
+    assert_operator tracker.instance_variable_get(:@spans).instance_variable_get(:@spans).size, :<=, 2
+    assert_equal [0, [[1, 1_000_499]]], map_of(tracker)
+    tracker.complete(slow, 0, 1)
+    assert_equal [1_000_500, nil], tracker.to_commit
+  end
+
+  # With half of the messages open, and more or fewer gaps in the partition: handing out stops before the map is too large, in
+  # whatever order the rest is processed, and goes on when the slow message is done.
+  [1, 100, 5_000].product([50, 500]).each do |distance, size|
+    define_method("test_handing_out_stops_before_the_map_is_too_large_#{distance}_#{size}") do
+      tracker = tracker(0)
+      tracker.add(slow = run_of(0))
+      offset = 1
+      runs = []
+      until tracker.full?(run = run_of(*offset.step(by: distance).first(size)))
+        tracker.add(run)
+        runs << run
+        offset += distance * size
+        (1...size).step(2) { |i| tracker.complete(run, i, 1) } if offset.even?
+        assert_operator runs.size, :<, 2_000, "it never stops"
+      end
+      runs.each { |one| (1...size).step(2) { |i| tracker.complete(one, i, 1) unless one.done?(i) } }
+      refute_predicate tracker, :shortened
+      map = tracker.to_commit[1]
+      assert_includes 2_000..MAP::MOST_BYTES, map.bytesize
+      runs.reverse_each { |one| size.times { |i| tracker.complete(one, i, 1) unless one.done?(i) } }
+      tracker.complete(slow, 0, 1)
+      refute tracker.full?(run_of(offset))
+    end
+  end
+
+  def test_brokers_that_accept_less
+    tracker = tracker(0)
+    tracker.add(run = run_of(*0..999))
+    250.times { |i| tracker.complete(run, (3 * i) + 1, 1) }
+    long = tracker.to_commit[1]
+    tracker.too_long(long)
+    tracker.not_committed
+    assert_predicate tracker, :dirty?
+    base, map = tracker.to_commit
+    assert_operator map.bytesize, :<=, long.bytesize / 2
+    assert_predicate tracker, :shortened
+    whole = MAP.load(long, 0, PLACE)
+    assert_equal whole.first(20), MAP.load(map, base, PLACE).first(20)
+    tracker.too_long(map) while (map = tracker.to_commit[1])
+    assert_equal [0, nil], tracker.to_commit
   end
 
   # ---- the map ----
 
   def test_any_map_is_read_back
     random = Random.new(3)
-    2_000.times do
+    MAPS.times do
       base = random.rand(2**40)
       at = base
       ranges = Array.new(random.rand(1..60)) do
@@ -142,41 +210,54 @@ class AppOffsetsTest < Minitest::Test
         at = first + random.rand(1..(random.rand < 0.1 ? 5_000 : 9)) + 1
         [first, at - 2]
       end
-      assert_equal ranges, MAP.load(MAP.dump(base, ranges), base)
+      assert_equal ranges, MAP.load(MAP.dump(base, ranges, PLACE), base, PLACE)
     end
   end
 
   def test_nothing_processed_has_no_map
-    assert_nil MAP.dump(5, [])
+    assert_nil MAP.dump(5, [], PLACE)
   end
 
   def test_the_map_of_another_offset_is_not_used
-    assert_nil MAP.load(MAP.dump(5, [[7, 9]]), 6)
+    assert_nil MAP.load(MAP.dump(5, [[7, 9]], PLACE), 6, PLACE)
   end
 
-  def test_foreign_and_damaged_maps_are_refused_or_read_as_some_ranges
+  # Else messages would count as processed that were not.
+  def test_foreign_and_damaged_maps_are_never_read
     random = Random.new(11)
-    ["", "ps1.", "ps1.!", "ps2.AAAA", "hello", "ps1.AA", "ps1.#{"_" * 400}", "\xFF".b].each do |text|
-      assert_raises(MAP::Invalid, text.inspect) { MAP.load(text, 0) }
+    kafka_streams = "AgAAAYzJ2dcA"
+    parallel_consumer = "bAAgAAEAAgAD/w=="
+    ["", "ps1.", "ps1.!", "ps2.AAAA", "hello", "ps1.AA", "ps1.AAAAAA", "ps1.AAAAAAA", "ps1.#{"_" * 400}", "\xFF".b,
+     kafka_streams, parallel_consumer, "ps1.#{parallel_consumer}"].each do |text|
+      assert_raises(MAP::Invalid, text.inspect) { MAP.load(text, 0, PLACE) }
     end
-    whole = MAP.dump(1_000, [[1_002, 1_005], [1_010, 1_400]])
-    5_000.times do
-      text = whole.dup
-      random.rand(1..3).times { text.setbyte(random.rand(4...text.bytesize), random.rand(33..126)) }
-      text = text.byteslice(0, random.rand(4..text.bytesize)) if random.rand < 0.3
-      begin
-        found = MAP.load(text, 1_000) or next
-        assert(found.each_cons(2).all? { |one, other| one[1] < other[0] } && found.all? do |first, last|
-                 first >= 1_000 && first <= last
-               end)
-      rescue MAP::Invalid
-        next
+    [[[1_002, 1_005], [1_010, 1_400]], [*(1_001..1_400).step(2)].map { |offset| [offset, offset] }].each do |ranges|
+      whole = MAP.dump(1_000, ranges, PLACE)
+      5_000.times do
+        text = damaged(whole.dup, random)
+        assert_raises(MAP::Invalid, text) { MAP.load(text, 1_000, PLACE) } unless same?(text, whole)
       end
     end
   end
 
+  def damaged(text, random)
+    random.rand(1..3).times { text.setbyte(random.rand(4...text.bytesize), random.rand(33..126)) }
+    random.rand < 0.3 ? text.byteslice(0, random.rand(4..text.bytesize)) : text
+  end
+
+  # "+" and "-" are the same in both forms of Base64.
+  def same?(text, other) = text.tr("+/", "-_").delete("=") == other
+
+  # MirrorMaker, for example, copies metadata.
+  def test_the_map_of_another_partition_is_not_read
+    assert_raises(MAP::Invalid) { MAP.load(MAP.dump(5, [[7, 9]], "orders/3"), 5, "orders/4") }
+  end
+
   def test_a_hostile_map_takes_no_time_and_memory
-    huge = "ps1.#{["\0\0\x01\xFF\xFF\xFF\xFF\xFF\xFF\x7F".b].pack("m0").tr("+/", "-_").delete("=")}"
-    assert_raises(MAP::Invalid) { MAP.load(huge, 0) }
+    [[0, 0, 1, (2**62)], [0, 0, 2**61, 1], [0, 0, 1], [0, 0, 1, 0]].each do |numbers|
+      body = numbers.pack("Cw*")
+      huge = "ps1.#{[[Zlib.crc32(PLACE + body)].pack("N") << body].pack("m0").tr("+/", "-_").delete("=")}"
+      assert_raises(MAP::Invalid) { MAP.load(huge, 0, PLACE) }
+    end
   end
 end

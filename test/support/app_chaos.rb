@@ -222,5 +222,8 @@ class AppChaos
     broken("#{twice[0].inspect} was finished twice in one life") if twice && !@repeats
   end
 
-  def broken(text) = raise(Broken, "#{text} (order #{@order}, seed #{driver.seed})")
+  def broken(text)
+    again = "FROM=#{driver.seed} SEEDS=1 ruby -Ilib -Itest test/app/chaos_test.rb"
+    raise Broken, "#{text} (order #{@order}, seed #{driver.seed}; to repeat it: #{again})"
+  end
 end

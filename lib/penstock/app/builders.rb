@@ -28,8 +28,9 @@ module Penstock
       #   "file:/run/app.json", which is written every second. See `penstock probe`. It answers any
       #   client that can connect to it
       attr_accessor :probe
-      # @return [Integer, nil] bytes: about how much messages may take that are not processed yet. Half of it is for what
-      #   librdkafka has fetched, for each group. nil: 67_108_864, and for what is fetched the default of {ConsumerConfig#memory}
+      # @return [Integer, nil] bytes: about how much messages of all groups may take that are not processed yet. Half of it is for
+      #   those that librdkafka has fetched, and at least 8 MB for each member. nil: 67_108_864, and for what is fetched the
+      #   default of {ConsumerConfig#memory}, for each member
       attr_accessor :memory
       # @return [Logger, nil] gets errors. nil: they go to stderr, unless a listener has subscribed to "error.occurred"
       attr_accessor :logger
@@ -110,7 +111,15 @@ module Penstock
 
       def finish
         check
-        App.new(Settings.new(**values, groups: finished_groups).freeze)
+        App.new(Settings.new(**values, groups: finished_groups).tap { |settings| check_memory(settings) }.freeze)
+      end
+
+      def check_memory(settings)
+        least = settings.least_memory
+        return if memory.nil? || whole?(memory, least)
+
+        members = Text.count(settings.members, "member")
+        invalid("app.memory must be bytes from #{least}, as the application has #{members} of groups, not #{memory.inspect}")
       end
 
       def values
@@ -123,7 +132,6 @@ module Penstock
         @kafka = hash("app.kafka", @kafka)
         @producer_kafka = hash("app.producer_kafka", @producer_kafka)
         invalid("app.threads must be an Integer from 1, not #{threads.inspect}") unless whole?(threads, 1)
-        invalid("app.memory must be bytes from #{16 << 20}, not #{memory.inspect}") unless memory.nil? || whole?(memory, 16 << 20)
         { commit_interval:, drain_timeout:, shutdown_timeout: }.each { |name, value| check_seconds(name, value) }
         check_seconds("stall_after", stall_after, 86_400)
         check_probe
@@ -200,7 +208,9 @@ module Penstock
       #   @param filter [#call, nil] gets each message; if it returns false or nil, the message counts as processed
       #   @param delay [Numeric, nil] seconds: a message is processed no earlier after its timestamp
       #   @param expire [Numeric, nil] seconds: a message that is older, by its timestamp, counts as processed
-      #   @param throttle [Hash, nil] { messages: 100, per: 1 }: at most so many messages of a partition in so many seconds
+      #   @param throttle [Hash, Array<Hash>, nil] { messages: 100, per: 1, over: :partition }: at most so many messages in so
+      #     many seconds, of each partition, of each topic (`over: :topic`) or of all topics of this call (`:process`), as far as
+      #     this process has them. Several: all must allow a message
       #   @param tick [Numeric, nil] seconds: how often {Processor} has its method `tick` called, for each partition
       #   @param offsets [:automatic, :manual] what the group commits: what is processed, or what {Processor#checkpoint} says
       #   @param uncommitted [Hash] { messages: 20_000, bytes: 67_108_864 }: how much of a partition may be processed and not

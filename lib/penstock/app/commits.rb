@@ -67,7 +67,7 @@ module Penstock
           next if error ? mine && mine != sent[0] : mine != sent[0]
 
           partition.sent = nil
-          error ? partition.tracker.not_committed : partition.tracker.committed(*sent)
+          error ? refused(partition, sent[1], error) : partition.tracker.committed(*sent)
           @main.offer(partition)
         end
         look
@@ -78,14 +78,23 @@ module Penstock
 
       private
 
+      # Brokers may accept less metadata than usual (`offset.metadata.max.bytes`). Then the next maps are shorter.
+      def refused(partition, map, error)
+        partition.tracker.too_long(map) if map && error.code == :offset_metadata_too_large
+        partition.tracker.not_committed
+      end
+
       def offsets_of(partitions)
         partitions.group_by(&:topic).transform_values do |list|
           list.to_h do |partition|
             offset, map = partition.sent = partition.tracker.to_commit
+            shortened(partition) if partition.tracker.shortened
             [partition.number, Offset.new(offset:, metadata: map)]
           end
         end
       end
+
+      def shortened(partition) = @main.event("offsets.map_shortened") { @subscription.about(partition) }
     end
     private_constant :Commits
   end

@@ -69,7 +69,7 @@ module Penstock
           @state = :closed
           @left = error.nil? && report.complete?
           @main.error("consumer.close.error", error, group: @group.id) if error
-          @main.subscription_closed
+          @main.end_if_closed
         end
       end
     end

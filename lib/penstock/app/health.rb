@@ -7,8 +7,9 @@ module Penstock
 
     # What does not go on, though it should.
     #
-    # - `reason`: `:work`: a processor is busy with the same message or batch; `:group`: the application is not in the group;
-    #   `:commit`: the group accepts no commit; `:loop`: the application's own thread is busy, perhaps in a listener
+    # - `reason`: `:fetch`: the partition has messages, and none comes, though nothing holds it back; `:work`: a processor is busy
+    #   with the same message or batch; `:commit`: the group accepts no commit, or the message at `offset` is not finished, as it
+    #   fails again and again; `:group`: the application is not in the group; `:loop`: the application's own thread is busy
     # - `group`, `topic`, `partition`, `offset`: where, as far as it has one
     # - `seconds`: for how long
     Stall = Struct.new(:reason, :group, :topic, :partition, # rubocop:disable Lint/StructNewOverride -- Kafka's word

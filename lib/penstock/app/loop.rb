@@ -74,6 +74,7 @@ module Penstock
         @watch.start
         @thread = @runtime.start_loop { serve }
         @thread&.priority = 1
+        @watchdog = @runtime.watchdog { @watch.look_at_the_loop }
         event("app.running") { {} }
       rescue StandardError
         @executor.stop
@@ -82,6 +83,9 @@ module Penstock
         @producer.close(timeout: 0) unless @settings.producer
         raise
       end
+
+      # @return [Throttles]
+      def throttles = @throttles ||= Throttles.new(@runtime)
 
       # ---- for the program, on any thread ----
 
@@ -163,10 +167,18 @@ module Penstock
         post { yield nil, e }
       end
 
+      # Of any thread: does this on the loop's.
+      def post(&action)
+        @mail << action
+        @set.__send__(:call_wake) if @sleeping
+      end
+
       # Of the time to stop.
       def seconds_left = [@stop_at - @clock.call, 0.1].max
 
-      def subscription_closed = end_if_closed
+      def end_if_closed
+        finish if %i[stopping forced].include?(@state) && @subscriptions.all?(&:closed?)
+      end
 
       # Does what has come, polls, and hands out.
       def turn
@@ -212,12 +224,6 @@ module Penstock
           @executor.submit(work)
           offer(partition)
         end
-      end
-
-      # Of any thread.
-      def post(&action)
-        @mail << action
-        @set.__send__(:call_wake) if @sleeping
       end
 
       # Of a worker.
@@ -284,15 +290,12 @@ module Penstock
         @timers.after(GRACE * 2) { finish }
       end
 
-      def end_if_closed
-        finish if %i[stopping forced].include?(@state) && @subscriptions.all?(&:closed?)
-      end
-
       def finish
         return if @state == :ended
 
         @state = :ended
         @watch.look
+        @watchdog&.kill
         @executor.stop
         @producer&.close(timeout: 1) unless @settings.producer
         left = @subscriptions.reject(&:left?).map { |subscription| subscription.group.id }

@@ -26,6 +26,7 @@ module Penstock
             config.logger = settings.logger
             config.monitor = monitor
             config.client_class = runtime.client_class
+            config.stuck_after = [(settings.stall_after * 500).to_i, 1].max if runtime.asks_leaders?
           end
           client = ConsumerRegistry.of(consumer).client
           client.hold_always

@@ -1,13 +1,19 @@
 # frozen_string_literal: true
 
+require "zlib"
+
 module Penstock
   class App
     # Which messages behind the committed offset are processed, as text for the commit's metadata. So a member that gets the
     # partition repeats only what was not processed.
     #
-    # The text is "ps1." and Base64url of: how the offsets are written (0 or 1), the committed offset, and the processed offsets
-    # as distances from it. 0: pairs of a gap and a length, as varints. 1: a bitmap whose first bit is the committed offset's. The
-    # shorter one is taken. A varint has 7 bits in a byte, the lowest first; the highest bit says that more follow.
+    # The text is "ps1." and Base64url of: a CRC-32, then how the offsets are written (0 or 1), the committed offset, and the
+    # processed offsets as distances from it. 0: pairs of a gap and a length. 1: a bitmap whose first bit is the committed
+    # offset's. The shorter one is taken. Numbers have 7 bits in a byte, the highest first, and a byte with its highest bit set is
+    # followed by another one (`pack("w")`).
+    #
+    # The CRC covers the partition's name, too. So a text that was damaged, cut off, or copied from another partition is no map.
+    # Each bit that a reader takes for a processed message by mistake would be a lost message.
     # @api private
     module OffsetMap
       PREFIX = "ps1."
@@ -17,7 +23,10 @@ module Penstock
       MOST_OFFSETS = 100_000_000
       RUNS = 0
       BITMAP = 1
-      private_constant :PREFIX, :MOST_OFFSETS, :RUNS, :BITMAP
+      # Texts of so many bits at most are made once.
+      SHORT = 32
+      BITS = Array.new(SHORT) { |gap| Array.new(SHORT) { |length| (("0" * gap) + ("1" * length)).freeze }.freeze }.freeze
+      private_constant :PREFIX, :MOST_OFFSETS, :RUNS, :BITMAP, :SHORT, :BITS
 
       # A text that is no map, or a damaged one.
       class Invalid < StandardError; end
@@ -25,31 +34,36 @@ module Penstock
       class << self
         # @param base [Integer] the committed offset
         # @param ranges [Array<Array(Integer, Integer)>] first and last processed offsets, in order, behind `base`, not touching
+        # @param place [String] of the partition
         # @return [String, nil] nil: there are none
-        def dump(base, ranges)
+        def dump(base, ranges, place)
           return if ranges.empty?
 
-          runs = runs_of(base, ranges)
-          bits = ((ranges.last[1] - base) / 8) + 1
-          body = bits < runs.bytesize ? bitmap_of(base, ranges, bits) : runs
-          kind = body.equal?(runs) ? RUNS : BITMAP
-          PREFIX + [String.new.b << kind << varints([base]) << body].pack("m0").tr("+/", "-_").delete("=")
+          bytes = ((ranges.last[1] - base) / 8) + 1
+          # A range takes two bytes at least.
+          runs = runs_of(base, ranges) if ranges.size * 2 < bytes
+          short = runs && runs.bytesize < bytes
+          body = [short ? RUNS : BITMAP, base].pack("Cw") << (short ? runs : bitmap_of(base, ranges))
+          PREFIX + [[crc(place, body)].pack("N") << body].pack("m0").tr("+/", "-_").delete("=")
         end
 
         # @param text [String]
         # @param base [Integer] the committed offset that the text came with
+        # @param place [String] of the partition
         # @return [Array<Array(Integer, Integer)>, nil] as {dump} has got them; nil: the map belongs to another offset
         # @raise [Invalid]
-        def load(text, base)
-          bytes = decoded(text).bytes
-          kind = bytes.shift
-          return unless varint(bytes) == base
+        def load(text, base, place)
+          body = checked(decoded(text), place)
+          kind, of, *runs = body.unpack(body.getbyte(0) == RUNS ? "Cw*" : "Cw")
+          return unless of == base
 
           case kind
-          when RUNS then ranges_of_runs(base, bytes)
-          when BITMAP then ranges_of_bits(base, bytes)
+          when RUNS then ranges_of_runs(base, runs)
+          when BITMAP then ranges_of_bits(base, body.byteslice([kind, of].pack("Cw").bytesize..))
           else raise Invalid, "of an unknown version"
           end
+        rescue ArgumentError, TypeError # of unpack
+          raise Invalid, "damaged"
         end
 
         private
@@ -63,61 +77,57 @@ module Penstock
           raise Invalid, "not Base64"
         end
 
-        def varints(numbers)
-          numbers.each_with_object(String.new.b) do |number, bytes|
-            while number > 127
-              bytes << ((number & 127) | 128)
-              number >>= 7
-            end
-            bytes << number
-          end
+        def checked(bytes, place)
+          body = bytes.byteslice(4..)
+          valid = body && !body.empty? && bytes.unpack1("N") == crc(place, body)
+          valid ? body : raise(Invalid, "damaged, or of another partition")
         end
 
-        def varint(bytes)
-          number = shift = 0
-          while (byte = bytes.shift)
-            number |= (byte & 127) << shift
-            return number if byte < 128
-
-            shift += 7
-            raise Invalid, "a number is too large" if shift > 63
-          end
-          raise Invalid, "it ends too early"
-        end
+        def crc(place, body) = Zlib.crc32(body, Zlib.crc32(place))
 
         def runs_of(base, ranges)
           at = base
-          varints(ranges.flat_map do |first, last|
-            gap = first - at
+          numbers = []
+          ranges.each do |first, last|
+            numbers << (first - at) << (last - first + 1)
             at = last + 1
-            [gap, at - first]
-          end)
-        end
-
-        def bitmap_of(base, ranges, size)
-          number = ranges.sum { |first, last| ((1 << (last - first + 1)) - 1) << (first - base) }
-          Array.new(size) { |i| (number >> (i * 8)) & 255 }.pack("C*")
-        end
-
-        def ranges_of_runs(base, bytes)
-          ranges = []
-          at = base
-          until bytes.empty?
-            first = at + varint(bytes)
-            length = varint(bytes)
-            raise Invalid, "a run is empty" if length.zero?
-            raise Invalid, "it is for too many offsets" if first + length - base > MOST_OFFSETS
-
-            at = first + length
-            ranges << [first, at - 1]
           end
-          ranges
+          numbers.pack("w*")
+        end
+
+        def bitmap_of(base, ranges)
+          bits = +""
+          at = base
+          ranges.each do |first, last|
+            bits << (BITS.dig(first - at, last - first + 1) || (("0" * (first - at)) + ("1" * (last - first + 1))))
+            at = last + 1
+          end
+          [bits].pack("b*")
+        end
+
+        def ranges_of_runs(base, runs)
+          raise Invalid, "it ends too early" if runs.empty? || runs.size.odd?
+
+          at = base
+          runs.each_slice(2).map do |gap, length|
+            first = at + gap
+            at = first + length
+            raise Invalid, "a run is empty" if length.zero?
+            raise Invalid, "it is for too many offsets" if at - base > MOST_OFFSETS
+
+            [first, at - 1]
+          end
         end
 
         def ranges_of_bits(base, bytes)
-          bytes.flat_map { |byte| Array.new(8) { |bit| byte[bit] } }
-               .each_with_index.select { |bit, _| bit == 1 }.map { |_, i| base + i }
-               .slice_when { |one, other| other != one + 1 }.map { |run| [run.first, run.last] }
+          bits = bytes.unpack1("b*")
+          found = []
+          after = 0
+          while (first = bits.index("1", after))
+            after = bits.index("0", first) || bits.size
+            found << [base + first, base + after - 1]
+          end
+          found
         end
       end
     end

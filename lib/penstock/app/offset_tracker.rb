@@ -5,50 +5,57 @@ module Penstock
     # What of a partition is processed, in one assignment: from it follow the offset to commit and the map beside it. Only
     # messages that were handed out count, so holes in a partition (compaction, markers of transactions) block nothing. Of the
     # loop's thread.
+    #
+    # A slow message may have millions of processed ones behind it. So a run of which everything is processed becomes a range, and
+    # ranges that touch become one: what this takes, in memory and time, follows from the messages that are not processed.
     # @api private
     class OffsetTracker
-      # From this part of the map's limit on, nothing more is handed out. So the map never has to be left out.
-      FULL = 0.75
-      # How many bytes a range takes at most, roughly: two varints, and a third more for Base64.
-      RANGE_BYTES = 4
-      private_constant :FULL, :RANGE_BYTES
+      # Bytes of a map without its ranges: prefix, checksum, kind and base.
+      HEAD = 24
+      private_constant :HEAD
 
       # @return [Integer, nil] the first offset that is not processed; nil: nothing was handed out
       attr_reader :base
-
-      # @param limit [Integer] bytes of the map
-      # @param manual [Boolean] whether only {#checkpoint} moves the offset to commit
-      def initialize(limit: OffsetMap::MOST_BYTES, manual: false)
-        @limit = limit
-        @manual = manual
-        @checkpoint = nil
-        @runs = [] # from the one with the base on, in order
-        @base = @committed = nil
-        @committed_map = nil
-        @skipped = []
-        @changed = false
-        @released = 0
-        @window = CommitWindow.new
-      end
-
+      # @return [Integer] messages that were handed out and are not processed
+      attr_reader :open
       # @return [CommitWindow] what a crash would repeat
       attr_reader :window
+      # @return [Boolean] whether ranges did not fit into the latest map
+      attr_reader :shortened
+
+      # @param place [String] of the partition
+      # @param limit [Integer] bytes of the map
+      # @param manual [Boolean] whether only {#checkpoint} moves the offset to commit
+      def initialize(place = "", limit: OffsetMap::MOST_BYTES, manual: false)
+        @place = place
+        @limit = limit
+        @manual = manual
+        @checkpoint = @base = @last = @committed = @committed_map = nil
+        @spans = OffsetSpans.new
+        @skipped = [] # what an earlier member has processed, behind what was handed out
+        @changed = @shortened = false
+        @released = @open = 0
+        @window = CommitWindow.new
+      end
 
       # @param offset [Integer] where the group goes on
       # @param ranges [Array<Array(Integer, Integer)>] what an earlier member has processed behind it
       def begin_at(offset, ranges)
         @base = @committed = offset
         @skipped = ranges
+        changed
       end
 
       # @param run [Run] is handed out
       # @return [Array<Array(Integer, Integer)>] indices of first and last messages that are processed already
       def add(run)
         begin_again(run.offsets.first) if @base.nil? || run.offsets.first < @base
-        @runs << run
+        @spans.add(run)
+        @last = run.offsets.last
         processed = @skipped.empty? ? [] : processed_before(run)
-        processed.each { |first, last| run.complete(first, last - first + 1) }
-        completed(run) unless processed.empty?
+        @open += run.size
+        processed.each { |first, last| processed(run, first, last - first + 1) }
+        changed
         processed
       end
 
@@ -56,10 +63,9 @@ module Penstock
       # @param first [Integer] index of the first message that is processed
       # @param count [Integer]
       def complete(run, first, count)
-        run.complete(first, count)
         @changed = true
         @window.add(count, run.weight * count)
-        completed(run)
+        processed(run, first, count)
       end
 
       # Of a worker: what comes before need not come again.
@@ -94,61 +100,92 @@ module Penstock
       # What {to_commit} has returned was not committed.
       def not_committed = @changed = true
 
-      # @return [Boolean] whether the map could become too large
-      def full? = @runs.size > 1 && estimated_bytes > @limit * FULL
+      # Brokers accept no map of this length.
+      # @param map [String]
+      def too_long(map)
+        @limit = [@limit, map.bytesize / 2].min
+        changed
+      end
 
-      # @return [Integer] messages that were handed out and are not processed
-      def open = @runs.sum { |run| (run.done...run.size).count { |i| !run.done?(i) } }
+      # Whether the map could become too large if this run was handed out, in whatever order its messages are processed.
+      # @param run [Run, nil]
+      def full?(run = nil)
+        return false if @open.zero?
+
+        last = [run&.offsets&.last, @skipped.last&.last, @last].compact.max
+        span = last - @base + 1
+        return false if HEAD + (span / 6) <= @limit # as a bitmap
+
+        open = @open + (run.nil? || read_again?(run) ? 0 : run.size)
+        # Each range ends before a message that is open.
+        return false if fits?(span, open + 1 + @skipped.size)
+
+        # A further one needs another message that is processed, and one that stays open.
+        !fits?(span, ((open + 1 + ranges.size - @skipped.size) / 2) + @skipped.size)
+      end
 
       private
 
-      # Of two neighbours, also those between which the partition has no message count as one range.
-      def ranges
-        found = []
-        open = false
-        @runs.each do |run|
-          run.offsets.each_with_index do |offset, index|
-            next open = false unless run.done?(index)
-            next if offset < @base
+      # Whether it is of what an earlier member has processed in part, so its holes count already.
+      def read_again?(run) = !@skipped.empty? && run.offsets.first <= @skipped.last[1]
 
-            open ? found.last[1] = offset : found << [offset, offset]
-            open = true
-          end
-        end
-        found
+      # Two numbers for each range, of no more bytes than if all were as long as their mean; and a third more for Base64.
+      def fits?(span, count)
+        mean = [span / (2.0 * count), 1.0].max
+        HEAD + (2 * count * (1 + (Math.log(mean) / Math.log(128))) * 4 / 3) <= @limit
       end
 
-      def map = @runs.empty? ? nil : OffsetMap.dump(@base, ranges)
+      def changed = @map = @ranges = nil
 
-      # A bitmap or the ranges, whichever is shorter.
-      def estimated_bytes
-        span = (@runs.last.offsets.last - @base) / 6
-        return span if span < @limit * FULL
+      # An earlier member's, too, of what was not read again yet.
+      def ranges = @ranges ||= @spans.ranges.tap { |found| not_read_again.each { |range| append(found, range) } }
 
-        [span, ranges.size * RANGE_BYTES].min
+      def not_read_again
+        return @skipped if @last.nil?
+
+        @skipped.filter_map { |first, last| [[first, @last + 1].max, last] if last > @last }
+      end
+
+      # The first one may begin where the last run ends.
+      def append(found, range)
+        touches = !found.empty? && range[0] == @last + 1 && @spans.ends_processed?
+        touches ? found.last[1] = range[1] : found << range
+      end
+
+      # @return [String, nil]
+      def map = (@map ||= [fitting_map]).first
+
+      # More than fits is possible only where brokers accept less than usual, or with enormous gaps between offsets. What is left
+      # out comes again after a crash.
+      def fitting_map
+        @shortened = false
+        list = ranges
+        while (text = OffsetMap.dump(@base, list, @place)) && text.bytesize > @limit
+          @shortened = true
+          list = list.first(list.size * 3 / 4)
+        end
+        text
       end
 
       # librdkafka reads from an earlier place: the committed offset did not exist (`auto.offset.reset`), or the partition lost
-      # its end. What was handed out before counts no more.
+      # its end. What was handed out before counts no more, but workers may still have it.
       def begin_again(offset)
         @base = offset
         @skipped = []
-        @released += @runs.sum(&:free)
-        @runs.clear
+        @released += @spans.clear
+        @open = 0
+        changed
         @window = CommitWindow.new
       end
 
-      def completed(run)
-        @released += run.free if run.complete?
-        advance if run.equal?(@runs.first)
-      end
+      def processed(run, first, count)
+        run.complete(first, count)
+        return if run.forgotten?
 
-      def advance
-        while (run = @runs.first) && run.complete?
-          @base = run.offsets.last + 1
-          @runs.shift
-        end
-        @base = run.next_offset if run
+        @open -= count
+        changed
+        @released += @spans.completed(run) if run.complete?
+        @base = @spans.base || (@last + 1)
       end
 
       def processed_before(run)

@@ -37,7 +37,7 @@ module Penstock
         @route = route
         @processors = Processors.new(route, self)
         @runtime = @main.runtime
-        @throttle = Throttle.of(route.options[:throttle], @runtime)
+        @throttle = @main.throttles.of(route, topic)
         @gates = Gates.of(route.options, @runtime)
         @tracker = new_tracker
         @state = :assigned
@@ -47,6 +47,7 @@ module Penstock
         @bytes = @backlog_bytes = @in_work = @handed_out = @open = 0
         @revoked = @cancelled = @queued = @asked_to_pause = @tick_due = @ticking = @end_reached = @catching_up = false
         @paused = @throttled = nil # timers that end it
+        @stuck_since = nil
       end
 
       # @return [Array(String, Integer)]
@@ -113,6 +114,7 @@ module Penstock
       # @param batch [Batch]
       def add(batch)
         @end_reached = false
+        @stuck_since = nil
         return if @detour&.ignores? || !%i[assigned running].include?(@state)
 
         run = Run.new(batch, @runtime.now)
@@ -132,6 +134,16 @@ module Penstock
         @state = :running
         tick_later
       end
+
+      # The leader has messages, and none comes.
+      # @param since [Float]
+      def stuck(since) = @stuck_since = since
+
+      # @return [Float, nil]
+      def stuck_since = @detour.nil? && @state == :running ? @stuck_since : nil
+
+      # @return [Boolean] whether it has messages that should be finished soon, or tried again
+      def should_go_on? = @state == :running && @open.positive? && !held? && @route.options[:delay].nil?
 
       # ---- what goes out ----
 
@@ -214,7 +226,7 @@ module Penstock
 
       private
 
-      def new_tracker = OffsetTracker.new(manual: @route.options[:offsets] == :manual)
+      def new_tracker = OffsetTracker.new(place.join("/"), manual: @route.options[:offsets] == :manual)
 
       def waits? = held? || !allowance.positive?
 
@@ -222,7 +234,7 @@ module Penstock
 
       # Whether more may be in the lanes.
       def room?
-        return false if @tracker.full?
+        return false if @tracker.full?(@backlog.first)
         return true if @open.zero?
 
         memory = @main.memory

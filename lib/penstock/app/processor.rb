@@ -115,6 +115,25 @@ module Penstock
       work_of("produce").produce(message)
     end
 
+    # Sends a copy of a message to another topic, with {#produce}: its payload, key and headers as they are.
+    #
+    #     def process(order) = copy_to(order.value["eu"] ? "orders-eu" : "orders-us")
+    #
+    # Blocks: like {#produce}.
+    #
+    # @param topic [String, Symbol]
+    # @param message [Message] default {#record}
+    # @param changes [Hash] what is different: see {Producer}
+    # @return [DeliveryHandle]
+    # @raise [ArgumentError] except in `process`, without a message
+    # @raise [UsageError, MessageInvalidError, QueueFullError, ProducerClosedError] see {#produce}
+    # @overload copy_to(topic, message = record, payload: message.payload, key: message.key, headers: message.headers)
+    def copy_to(topic, message = record, **changes)
+      work_of("copy_to")
+      message.is_a?(Message) or raise ArgumentError, "copy_to needs a message, not #{message.inspect}"
+      produce({ topic:, payload: message.payload, key: message.key, headers: message.headers, **changes })
+    end
+
     # Ruby before 3.4 prints it for each misspelt name, so it shows nothing of the application.
     # @return [String]
     def inspect = "#<#{self.class}#{" #{topic}/#{partition}" if topic}>"

@@ -80,7 +80,8 @@ module Penstock
     def timestamps = records.map(&:timestamp)
 
     # Says that these messages, and all before them, are processed. If the method raises later, or returns because of
-    # {Processor#cancelled?}, only those behind come again. Never blocks.
+    # {Processor#cancelled?}, only those behind come again. The batch drops its references to the {Message} objects, with what
+    # their payloads were decoded to; to read one again makes it anew. Never blocks.
     # @param what [Message, Array<Message>, Integer] an Integer: so many, from the beginning
     # @return [Integer] how many messages of the batch are processed now
     def done(what)
@@ -116,7 +117,7 @@ module Penstock
   end
 
   class App
-    # Messages of slices. It makes the {Message} objects only when somebody asks for one.
+    # Messages of slices. It makes the {Message} objects only when somebody asks for one, and keeps them until they are done.
     # @api private
     class SlicedBatch < RecordBatch
       # @param slices [Array<Slice>]
@@ -124,6 +125,34 @@ module Penstock
         @parts = slices.map { |slice| [slice.run.batch, slice.first, slice.count] }
         @size = slices.sum(&:count)
         @done = 0
+        @made = [] # by index
+      end
+
+      # @yieldparam record [Message]
+      # @return [self, Enumerator]
+      def each
+        return to_enum(:each) { size } unless block_given?
+
+        at = 0
+        @parts.each do |batch, first, count|
+          count.times { |i| yield @made[at + i] ||= batch[first + i] }
+          at += count
+        end
+        self
+      end
+
+      # @param index [Integer, Range]
+      # @return [Message, Array<Message>, nil]
+      def [](index) = index.is_a?(Integer) && index.between?(0, size - 1) ? record_at(index) : to_a[index]
+
+      # @return [Message, nil]
+      def last = self[size - 1]
+
+      # @param what [Message, Array<Message>, Integer]
+      # @return [Integer]
+      def done(what)
+        before = @done
+        super.tap { |count| @made.fill(nil, before, [count, @made.size].min - before) if @made.size > before }
       end
 
       def payloads = column(:payloads)
@@ -137,7 +166,13 @@ module Penstock
 
       private
 
-      def records = @records ||= @parts.flat_map { |batch, first, count| Array.new(count) { |i| batch[first + i] } }
+      def record_at(index)
+        @made[index] ||= begin
+          at = index
+          batch, first, count = @parts.find { |_, _, size| (at -= size).negative? }
+          batch[first + at + count]
+        end
+      end
 
       def column(name, &)
         columns = @parts.map { |batch, first, count| batch.public_send(name, first, count, &) }

@@ -13,12 +13,13 @@ module Penstock
       BATCH = { size: 100, wait: 0 }.freeze
       # Messages of a partition that are processed and not committed, and their bytes.
       UNCOMMITTED = { messages: 20_000, bytes: 64 << 20 }.freeze
-      THROTTLE = { messages: nil, per: 1 }.freeze
+      THROTTLE = { messages: nil, per: 1, over: :partition }.freeze
+      OVER = %i[partition topic process].freeze
       ORDERS = %i[partition key unordered].freeze
       OFFSETS = %i[automatic manual].freeze
       AFTER = %i[block dead_letter skip stop].freeze
       FORM = "group.topic(\"orders\", to: Orders, order: :key)"
-      private_constant :DEFAULTS, :RETRY, :TIMES, :BATCH, :UNCOMMITTED, :THROTTLE, :ORDERS, :OFFSETS, :AFTER, :FORM
+      private_constant :DEFAULTS, :RETRY, :TIMES, :BATCH, :UNCOMMITTED, :THROTTLE, :OVER, :ORDERS, :OFFSETS, :AFTER, :FORM
 
       class << self
         # @param options [Hash] as given
@@ -43,7 +44,7 @@ module Penstock
           codec(:value, options[:value])
           codec(:key, options[:key])
           gates(options)
-          options[:throttle] = throttle(options[:throttle])
+          options[:throttle] = throttles(options[:throttle])
           options[:uncommitted] = uncommitted(options[:uncommitted])
           options[:batch] = batch(options[:batch], options[:order])
           dead_letter(options)
@@ -76,6 +77,12 @@ module Penstock
           given.freeze
         end
 
+        def throttles(given)
+          return throttle(given) unless given.is_a?(Array)
+
+          given.empty? ? nil : given.map { |one| throttle(one) || invalid(":throttle must have no nil") }.freeze
+        end
+
         def throttle(given)
           return if given.nil?
 
@@ -84,6 +91,7 @@ module Penstock
             invalid(":throttle needs messages: an Integer from 1, not #{given[:messages].inspect}")
           end
           seconds(:throttle, :per, given[:per])
+          one_of("throttle needs over, which", given[:over], OVER)
           given[:per] >= 0.001 or invalid(":throttle needs per: seconds from 0.001, not #{given[:per]}")
           given.freeze
         end

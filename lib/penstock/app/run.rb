@@ -28,6 +28,7 @@ module Penstock
         @weight = @bytes / @offsets.size
         @done = 0 # how many at the beginning are processed
         @later = nil # which of those behind are, too
+        @forgotten = false
       end
 
       # @return [Integer]
@@ -36,6 +37,7 @@ module Penstock
       # @param first [Integer] index
       # @param count [Integer]
       def complete(first, count)
+        @ranges = nil
         return unless first <= @done || mark_later(first, count)
 
         @done = first + count if first + count > @done
@@ -51,6 +53,20 @@ module Penstock
         @batch = nil
         @bytes.tap { @bytes = 0 }
       end
+
+      # It counts no more, but workers may have it.
+      # @return [Integer] bytes
+      def forget
+        @forgotten = true
+        @bytes.tap { @bytes = 0 }
+      end
+
+      # @return [Boolean]
+      def forgotten? = @forgotten
+
+      # @return [Array<Array(Integer, Integer)>] indices of the first and last messages that are processed
+      def ranges = @ranges ||= (0...size).chunk_while { |one, other| done?(one) == done?(other) }
+                                         .filter_map { |part| part.minmax if done?(part.first) }
 
       # @return [Integer] how many at the beginning are processed
       attr_reader :done

@@ -40,6 +40,17 @@ module Penstock
       # @return [Thread]
       def start_loop(&) = Threads.start("penstock.app", &)
 
+      # Calls the block every second, whatever the loop does.
+      # @return [Thread, nil]
+      def watchdog
+        Threads.start("penstock.watchdog") do
+          loop do
+            sleep 1
+            yield
+          end
+        end
+      end
+
       # Something that blocks.
       # @param name [String]
       # @param call [#call]

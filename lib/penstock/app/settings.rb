@@ -9,11 +9,22 @@ module Penstock
                           keyword_init: true) do
       include ShortInspect
 
-      # @return [Integer] how much messages may take that are polled and not processed
-      def backlog_bytes = memory ? memory / 2 : 64 << 20
+      # @return [Integer] consumers of all groups
+      def members = groups.sum(&:connections)
 
+      # @return [Integer] the least `memory`
+      def least_memory = least * (members + 1)
+
+      # @return [Integer] how much messages may take that are polled and not processed
+      def backlog_bytes = memory ? memory - (members * consumer_memory) : 64 << 20
+
+      # Half of the memory is for what consumers have fetched, if that is enough.
       # @return [Integer, nil] for {ConsumerConfig#memory}
-      def consumer_memory = memory && (memory / 2)
+      def consumer_memory = memory && [memory / 2 / members, least].max
+
+      # @return [Integer] the least for {ConsumerConfig#memory}
+      def least = 8 << 20
+      private :least
 
       # Without a logger, to stderr.
       # @param level [:error, :warn]

@@ -77,11 +77,13 @@ module Penstock
         text = committed.metadata.to_s
         return [] if text.empty?
 
-        OffsetMap.load(text, committed.offset) || []
+        OffsetMap.load(text, committed.offset, partition.place.join("/")) || ignored(partition, "of another offset")
       rescue OffsetMap::Invalid => e
-        @main.event("offsets.map_ignored") do
-          { **@subscription.about(partition), reason: e.message }
-        end
+        ignored(partition, e.message)
+      end
+
+      def ignored(partition, reason)
+        @main.event("offsets.map_ignored") { { **@subscription.about(partition), reason: } }
         []
       end
     end

@@ -227,9 +227,17 @@ module Penstock
       def monitor
         Monitor.new(above: @main.relay).tap do |monitor|
           monitor.subscribe("rebalance.held_back") { |event| held_back(event[:partitions]) }
+          monitor.subscribe("partition.stuck") { |event| stuck(event) }
           monitor.subscribe("offsets.committed") { |event| @commits.answered(event[:offsets], nil) }
           monitor.subscribe("offsets.commit_failed") { |event| @commits.answered(event[:offsets], event[:error]) }
         end
+      end
+
+      # On a thread that all consumers share.
+      def stuck(event)
+        place = event.payload.values_at(:topic, :partition)
+        since = @main.runtime.now - (event[:time] / 1000.0)
+        @main.post { @partitions[place]&.stuck(since) }
       end
 
       def each_place(topics) = topics.flat_map { |topic, numbers| numbers.map { |number| [topic, number] } }

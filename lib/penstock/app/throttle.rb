@@ -1,17 +1,13 @@
 # frozen_string_literal: true
 
 module Penstock
-  class App
-    # How many messages of a partition may be handed out: so many in a time, which may all come at its beginning. Of the loop's
-    # thread.
+  class App # rubocop:disable Style/Documentation -- in app.rb
+    # How many messages may be handed out: so many in a time, which may all come at its beginning. Of the loop's thread.
     # @api private
-    class Throttle
-      # @param options [Hash{Symbol => Numeric}, nil] `messages` and `per`, seconds
+    class Bucket
+      # @param messages [Integer]
+      # @param per [Numeric] seconds
       # @param runtime [Runtime]
-      # @return [Throttle, nil] nil: there is no limit
-      def self.of(options, runtime) = options && new(*options.values_at(:messages, :per), runtime)
-
-      # @see of
       def initialize(messages, per, runtime)
         @most = messages
         @rate = messages / per.to_f
@@ -35,6 +31,55 @@ module Penstock
       # @return [Float] seconds until one is allowed
       def wait = [(1 - @left) / @rate, 0.001].max
     end
-    private_constant :Throttle
+
+    # The {Bucket}s of a partition, all of which must allow a message. Some are of other partitions, too.
+    # @api private
+    class Throttle
+      # @param buckets [Array<Bucket>]
+      def initialize(buckets)
+        @buckets = buckets
+      end
+
+      # @see Bucket#allowed
+      def allowed = @buckets.map(&:allowed).min
+
+      # @see Bucket#take
+      def take(count) = @buckets.each { |bucket| bucket.take(count) }
+
+      # @see Bucket#wait
+      def wait = @buckets.map(&:wait).max
+    end
+
+    # All {Bucket}s that partitions share.
+    # @api private
+    class Throttles
+      # @param runtime [Runtime]
+      def initialize(runtime)
+        @runtime = runtime
+        @shared = {}
+      end
+
+      # @param route [Route]
+      # @param topic [String]
+      # @return [Throttle, nil] of a partition; nil: there is no limit
+      def of(route, topic)
+        list = route.options[:throttle] or return
+        list = [list] if list.is_a?(Hash)
+        Throttle.new(list.map { |options| bucket(options, route, topic) })
+      end
+
+      private
+
+      def bucket(options, route, topic)
+        case options[:over]
+        when :process then @shared[[route, options]] ||= made(options)
+        when :topic then @shared[[route, options, topic]] ||= made(options)
+        else made(options)
+        end
+      end
+
+      def made(options) = Bucket.new(*options.values_at(:messages, :per), @runtime)
+    end
+    private_constant :Bucket, :Throttle, :Throttles
   end
 end

@@ -3,7 +3,8 @@
 module Penstock
   class App
     # Looks once a second whether everything goes on, publishes what does not, and answers for {Server#health} and
-    # {Server#metrics}. Of the loop's thread, except these answers, which take no lock: a probe must get them whatever hangs.
+    # {Server#metrics}. Of the loop's thread, except these answers, which take no lock: a probe must get them whatever hangs; and
+    # {#look_at_the_loop}, which the watchdog's thread calls.
     # @api private
     class Watch
       include ShortInspect
@@ -29,7 +30,8 @@ module Penstock
         @after = after
         @apart = {}.compare_by_identity # subscriptions that are not in their groups, and since when
         @known = {} # stalls that were published
-        @started = false
+        @bases = {}.compare_by_identity # of partitions that have something to finish: its first offset, and since when
+        @started = @loop_told = false
         @metrics = Metrics.new(clock)
         @found = Found.new(clock.call, :running, false, true, [].freeze).freeze
       end
@@ -43,7 +45,8 @@ module Penstock
       # @return [void]
       def look
         now = @clock.call
-        stalls = [*work_stalls(now), *group_stalls(now), *commit_stalls(now)]
+        work = work_stalls(now)
+        stalls = [*work, *group_stalls(now), *commit_stalls(now), *hole_stalls(now, work), *fetch_stalls(now)]
         joined = @apart.empty?
         @started ||= joined
         @found = Found.new(now, @main.state, joined, able?(stalls), stalls.freeze).freeze
@@ -56,13 +59,25 @@ module Penstock
       # @return [Health]
       def health
         found = @found
-        late = @clock.call - found.at
-        hangs = late > LOOP && found.state != :ended
-        stalls = hangs ? [Health::Stall.new(reason: :loop, seconds: late), *found.stalls] : found.stalls.dup
+        hangs = loop_stall
+        stalls = hangs ? [hangs, *found.stalls] : found.stalls.dup
         Health.new(found.state, @started, found.joined, found.able, stalls)
       end
 
+      # Of a thread that does nothing else. Publishes once that the loop hangs, as long as it does.
+      def look_at_the_loop
+        stall = loop_stall
+        tell(stall) if stall && !@loop_told
+        @loop_told = !stall.nil?
+      end
+
       private
+
+      def loop_stall
+        found = @found
+        late = @clock.call - found.at
+        Health::Stall.new(reason: :loop, seconds: late) if late > LOOP && found.state != :ended
+      end
 
       def able?(stalls) = stalls.count { |stall| stall.reason == :work } < @main.settings.threads
 
@@ -93,10 +108,51 @@ module Penstock
       end
 
       def commit_stalls(now)
-        @main.subscriptions.filter_map do |subscription|
-          since = subscription.commits.since or next
-          stall(:commit, subscription, now - since) if now - since >= @after
+        @main.subscriptions.flat_map do |subscription|
+          since = subscription.commits.since
+          next [] if since.nil? || now - since < @after
+
+          waiting = subscription.partitions.select { |partition| partition.sent || partition.tracker.dirty? }
+          next [stall(:commit, subscription, now - since)] if waiting.empty?
+
+          waiting.map { |partition| partition_stall(:commit, partition, now - since) }
         end
+      end
+
+      # A message is not finished, and no worker has it: it fails again and again, for example.
+      def hole_stalls(now, work)
+        return [] unless able?(work) # no worker is free for them
+
+        busy = work.map { |stall| [stall.group, stall.topic, stall.partition] }
+        before = @bases
+        @bases = {}.compare_by_identity
+        partitions.select(&:should_go_on?).filter_map do |partition|
+          since = base_since(partition, before[partition], now)
+          next if now - since < @after || busy.include?([partition.subscription.group.id, *partition.place])
+
+          partition_stall(:commit, partition, now - since)
+        end
+      end
+
+      def base_since(partition, seen, now)
+        base = partition.tracker.base
+        @bases[partition] = seen && seen[0] == base ? seen : [base, now]
+        @bases[partition][1]
+      end
+
+      # Found by the consumer: see {ConsumerConfig#stuck_after}.
+      def fetch_stalls(now)
+        partitions.filter_map do |partition|
+          since = partition.stuck_since
+          partition_stall(:fetch, partition, now - since) if since && now - since >= @after
+        end
+      end
+
+      def partitions = @main.subscriptions.flat_map(&:partitions)
+
+      def partition_stall(reason, partition, seconds)
+        offset = partition.tracker.base
+        Health::Stall.new(reason:, **partition.subscription.about(partition), offset:, seconds:)
       end
 
       def stall(reason, subscription, seconds) = Health::Stall.new(reason:, group: subscription.group.id, seconds:)

@@ -11,7 +11,7 @@ module Penstock
     include AsJson
 
     CHECKS = 4 # in the time after which a partition is stuck
-    LONGEST_PAUSE = 10 # seconds
+    LONGEST_PAUSE = 2 # seconds
     TIMEOUT = 5 # seconds for an answer of the brokers
     PATIENCE = 1 # second: an idle partition's leader may answer late (`fetch.wait.max.ms`), and so may the GVL come
     MOST = 4 # tasks at once, each on a thread

@@ -35,6 +35,7 @@ module Penstock
       def executor(size, finished) = @executor = DrivenExecutor.new(size, finished)
       def publisher(monitor, settings) = InlinePublisher.new(monitor, settings)
       def start_loop = nil
+      def watchdog = nil
 
       # Something else may happen before the loop knows the result.
       def background(_name, call, &done)

@@ -5,16 +5,17 @@ module Penstock
   module Testing
     # Starts an application on a {Driver}.
     # @param app [App]
-    # @param seed [Integer, nil] decides what comes first; nil: chance
+    # @param seed [Integer, nil] decides what comes first; nil: the environment variable PENSTOCK_SEED, or chance
     # @return [Driver]
     # @overload drive(app, seed: nil)
     def self.drive(app, *more, seed: nil, **wrong)
       Keywords.check("drive(app, seed: 7)", %i[seed], more, wrong)
       app.is_a?(App) or raise ArgumentError, "drive needs an application, which Penstock.app makes, not #{app.inspect}"
-      Driver.new(app, seed || Random.new_seed % (2**32))
+      Driver.new(app, seed || Replay.seed || (Random.new_seed % (2**32)))
     end
 
-    # Runs a test with many orders of events. An error names the seed, with which {drive} repeats it.
+    # Runs a test with many orders of events. An error names the seed, and a command that repeats this run only: with the
+    # environment variable PENSTOCK_SEED, `explore` runs just this seed.
     #
     #     Penstock::Testing.explore(APP, runs: 200) do |driver|
     #       driver.produce("orders", key: "a", payload: "1")
@@ -30,13 +31,42 @@ module Penstock
     # @overload explore(app, runs: 100, seed: 0)
     def self.explore(app, *more, runs: 100, seed: 0, **wrong)
       Keywords.check("explore(app, runs: 100, seed: 0) { |driver| ... }", %i[runs seed], more, wrong)
-      runs.times do |i|
-        yield drive(app, seed: seed + i)
+      (Replay.seed ? [Replay.seed] : seed...(seed + runs)).each do |one|
+        yield drive(app, seed: one)
       rescue Exception => e # rubocop:disable Lint/RescueException -- also the errors of test libraries
-        raise e, "#{e.message}\n(with the seed #{seed + i})", e.backtrace
+        raise e, "#{e.message}\n(with the seed #{one}; to repeat it: #{Replay.command(one)})", e.backtrace
       end
       nil
     end
+
+    # How a test of {Testing.explore} is repeated with one seed.
+    # @api private
+    module Replay
+      NAME = "PENSTOCK_SEED"
+      private_constant :NAME
+
+      class << self
+        # @return [Integer, nil]
+        def seed
+          text = ENV.fetch(NAME, nil)
+          return if text.nil? || text.empty?
+
+          Integer(text, 10, exception: false) or raise ArgumentError, "#{NAME} must be an Integer, not #{text.inspect}"
+        end
+
+        # @param seed [Integer]
+        # @return [String] for a shell
+        def command(seed)
+          here = caller_locations.find { |place| !place.path.start_with?(File.dirname(__dir__)) } or return "#{NAME}=#{seed}"
+          path = here.path.delete_prefix("#{Dir.pwd}/")
+          return "#{NAME}=#{seed} rspec #{path}:#{here.lineno}" if path.end_with?("_spec.rb")
+
+          name = here.base_label.to_s[/\Atest_\w+/]
+          "#{NAME}=#{seed} ruby -Ilib -Itest #{path}#{" -n #{name}" if name}"
+        end
+      end
+    end
+    private_constant :Replay
 
     # Runs an application without brokers, threads and waiting. Everything of the application is real, except its consumers, its
     # producer, its clock and its threads: the clock stands still until {#advance} moves it, and what threads would do at once is
@@ -190,6 +220,21 @@ module Penstock
         topic ? @runtime.sent.messages_for(topic) : @runtime.sent.messages
       end
 
+      # Copies of messages that have failed for good, in all topics of dead letters.
+      # @return [Array<Hash>] messages, see {Producer}
+      def dead_letters
+        topics = @settings.groups.flat_map(&:routes).filter_map { |route| route.options[:dead_letter] }
+        produced.select { |message| topics.include?(message[:topic]) }
+      end
+
+      # What is not committed yet, of what was produced. Without failures, and after some time, nothing.
+      # @param group [String, Symbol, nil] nil: of all groups
+      # @return [Array<Array(String, String, Integer, Integer)>] group, topic, partition, and how many messages
+      def unfinished(group = nil)
+        groups = @settings.groups.select { |one| group.nil? || one.id == group.to_s }
+        groups.flat_map { |one| partitions_of(one).filter_map { |place| behind(one.id, *place) } }
+      end
+
       # @return [Array<Array(String, Integer, Integer)>] topic, partition and first offset of what workers have now
       def in_work = @runtime.running.map { |work| [work.partition.topic, work.partition.number, work.offset] }
 
@@ -217,6 +262,16 @@ module Penstock
         found = clients.find { |one| one.group == group.to_s }
         found or raise ArgumentError, "the application has no group #{group.inspect}" \
                                       "#{Suggestion.hint(group.to_s, clients.map(&:group))}"
+      end
+
+      def partitions_of(group)
+        @log.map { |message| [message.topic, message.partition] }.uniq.select { |topic,| group.route_of(topic) }
+      end
+
+      def behind(group, topic, partition)
+        from = committed(group, topic, partition) || 0
+        count = @log.count { |one| one.topic == topic && one.partition == partition && one.offset >= from }
+        [group, topic, partition, count] if count.positive?
       end
 
       def places(partitions)

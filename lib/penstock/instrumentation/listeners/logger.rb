@@ -89,7 +89,8 @@ module Penstock
         report.complete? ? line(:info, event) : line(:error, event, report: report.to_s)
       end
 
-      %w[consumer.consuming.retry message.skipped partition.blocked work.abandoned offsets.map_ignored app.stalled].each do |name|
+      %w[consumer.consuming.retry message.skipped partition.blocked work.abandoned offsets.map_ignored offsets.map_shortened
+         app.stalled].each do |name|
         define_method(:"on_#{name.tr(".", "_")}") { |event| line(:warn, event, **event.payload) }
       end
 

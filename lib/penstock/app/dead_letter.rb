@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Penstock
-  class App
+  class App # rubocop:disable Style/Documentation -- in app.rb
     # Copies of messages that could not be processed: key, payload and headers as they are, and headers that tell the origin and
     # the reason.
     # @api private
@@ -42,13 +42,17 @@ module Penstock
       def headers(record, error, attempts)
         given = record.headers
         origin = given.key?("source_topic") ? {} : origin_of(record)
-        attempts += Array(given["source_attempts"]).last.to_i if retried?(given)
-        { **given.except("retry_at"), **origin, "source_attempts" => attempts.to_s, "error_class" => error.class.to_s,
-                             "error_message" => text_of(error), "error_kind" => kind_of(error), "failed_at" => milliseconds }
+        if retried?(given)
+          attempts += Array(given["source_attempts"]).last.to_i
+          given = given.except("retry_at")
+        end
+        { **given, **origin,
+          "source_attempts" => attempts.to_s, "error_class" => error.class.to_s, "error_message" => text_of(error),
+          "error_kind" => kind_of(error), "failed_at" => milliseconds }
       end
 
       # Whether an application has sent it to a retry topic. (A dead letter that is sent again has its attempts anew.)
-      def retried?(given) = given.key?("retry_at")
+      def retried?(given) = given.key?("retry_at") && given.key?("source_topic")
 
       def origin_of(record)
         ORIGIN.zip([record.topic, record.partition.to_s, record.offset.to_s, @group, record.timestamp.to_s]).to_h

@@ -8,7 +8,7 @@ module Penstock
     # @api private
     class DeadLetters
       # What {DeadLetter} has added, except the origin: if the message fails again, its first origin stays.
-      REASONS = %w[source_attempts error_class error_message error_kind failed_at retry_at].freeze
+      REASONS = %w[source_attempts error_class error_message error_kind failed_at].freeze
       # Messages that are sent before the group commits.
       CHUNK = 500
       private_constant :REASONS, :CHUNK

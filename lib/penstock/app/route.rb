@@ -18,7 +18,8 @@ module Penstock
       # @param options [Hash{Symbol => Object}] complete
       # @param given [Array<Symbol>] those that the program has set
       # @param origin [String, nil]
-      # @param hop [Integer] 0: messages come from their producers; above: they come again, from the so manyth retry topic
+      # @param hop [Integer] the number of the retry topic, from 1; 0: it is none
+      # @param source [String, Regexp] the topic from which messages come to the retry topic
       def initialize(topic, processor, options, given = [], origin = nil, hop: 0, source: topic)
         @hop = hop
         @source = source
@@ -49,8 +50,8 @@ module Penstock
       end
 
       # @param group [String]
-      # @return [Array(String, Numeric), nil] the topic to which a message goes that has failed here, and after how many seconds it
-      #   is due there
+      # @return [Array(String, Numeric), nil] the topic to which a message goes that has failed here, and after how many seconds
+      #   it is due there
       def next_topic(group)
         seconds = options[:retry][:topics][hop] or return
         [retry_topic(group, seconds), seconds]

@@ -78,14 +78,17 @@ module Penstock
 
         def check_retry_topics(options)
           topics = options[:retry][:topics]
-          valid = topics.is_a?(Array) && topics.all? { |delay| number?(delay) && delay.positive? } && topics.uniq == topics
-          invalid(":retry needs topics: an Array of different seconds above 0, not #{topics.inspect}") unless valid
+          delays?(topics) or invalid(":retry needs topics: an Array of different seconds above 0, not #{topics.inspect}")
           return if topics.empty?
 
           invalid("retry topics require a topic's name, not a Regexp") unless @topic.is_a?(String)
           invalid("retry topics require order: :unordered, as later messages do not wait") unless options[:order] == :unordered
           invalid("retry topics are not possible with batches") if options[:batch]
           invalid("retry topics require times: an Integer, not nil") if options[:retry][:times].nil?
+        end
+
+        def delays?(given)
+          given.is_a?(Array) && given.all? { |delay| number?(delay) && delay.positive? } && given.uniq == given
         end
 
         def retries(given, default_times)

@@ -57,6 +57,7 @@ class AppAgreementTest < AppTestCase
                 "filter" => { order: :key, filter: ->(message) { Integer(message.payload) % 5 != 1 } },
                 "throttle" => { order: :key, throttle: { messages: 50, per: 0.5, over: :topic } },
                 "skipped_in_the_end" => { order: :partition, dead_letter: nil, after_retries: :skip },
+                "retry_topics" => { order: :unordered, retry: { topics: [0.1, 0.2] } },
                 "batches" => { batch: { size: 8, wait: 0.05 } },
                 "batches_without_order" => { order: :unordered, batch: { size: 8, wait: 0.05 } } }.freeze
 
@@ -64,6 +65,7 @@ class AppAgreementTest < AppTestCase
     define_method("test_driver_and_threads_agree_#{name}") do
       source = topic(partitions: 1)
       %w[dead copies].each { |more| cluster.create_topic("#{source}-#{more}", partitions: 1) }
+      [0.1, 0.2].each { |delay| cluster.create_topic("#{source}.#{@group}.retry.#{delay}s", partitions: 1) }
       driven = outcome { |finished| on_driver(source, finished, options) }
       real = outcome { |finished| on_threads(source, finished, options) }
       order = options.fetch(:order, :partition)
@@ -104,11 +106,17 @@ class AppAgreementTest < AppTestCase
     producer.produce_many_sync(messages(source))
     server = application(source, finished, options).start
     @servers << server
-    eventually(60) { committed_offset(source) == MESSAGES }
+    names = [source, *[0.1, 0.2].map { |delay| "#{source}.#{@group}.retry.#{delay}s" }]
+    eventually(60) { committed_offset(source) == MESSAGES && names.all? { |name| finished?(name) } }
     assert_predicate server.stop, :complete?
     read = ->(name) { Penstock.read(name, "bootstrap.servers": cluster.bootstrap_servers).to_a }
     letters = read.call("#{source}-dead").map { |copy| { payload: copy.payload, headers: copy.headers } }
     { committed: committed_offset(source), dead: dead(letters), copies: read.call("#{source}-copies").map(&:payload) }
+  end
+
+  # Retry topics, too, if the application has them.
+  def finished?(name)
+    (committed_offset(name) || 0) == Penstock.read(name, "bootstrap.servers": cluster.bootstrap_servers).count
   end
 
   def dead(letters)

@@ -529,6 +529,91 @@ class AppDriverTest < PenstockTest
     assert_equal 1, driver.advance(5).committed("billing", "orders")
   end
 
+  # ---- retry topics ----
+
+  RETRY = { topics: [30, 300] }.freeze
+  RETRY_TOPICS = %w[orders.billing.retry.30s orders.billing.retry.300s].freeze
+
+  def retrying(**options, &block)
+    app(order: :unordered, retry: RETRY, dead_letter: "dead", **options) do |message|
+      @seen << [message.payload, message.topic, @driver.instance_variable_get(:@runtime).now.floor]
+      block ? block.call(message) : raise(IOError, "down")
+    end
+  end
+
+  def test_a_message_goes_through_the_retry_topics_to_the_dead_letters
+    sent = []
+    application = retrying { |message| raise IOError, "down" if message.payload == "bad" }
+    application.monitor.subscribe("retry_topic.dispatched") { |event| sent << event.payload.values_at(:topic, :offset, :to) }
+    @driver = Penstock::Testing.drive(application, seed: 4)
+    @driver.produce("orders", payload: "bad", key: "k", headers: { "trace" => %w[1 2] })
+    produce(@driver, "good")
+    @driver.advance(20)
+    assert_equal(%w[bad good], @seen.map(&:first).sort)
+    assert_equal 2, @driver.committed("billing", "orders"), "nothing waits for it"
+    @driver.advance(400)
+    times = @seen.select { |payload,| payload == "bad" }.drop(1)
+    assert_equal RETRY_TOPICS, times.map { |_, topic,| topic }
+    assert_in_delta 30, times[0][2], 2
+    assert_in_delta 330, times[1][2], 4
+    assert_equal [["orders", 0, RETRY_TOPICS[0]], [RETRY_TOPICS[0], 0, RETRY_TOPICS[1]]], sent
+    letter = @driver.dead_letters.first
+    expected = ["bad", "k", %w[1 2], "orders", "0", "0", "billing", "3", nil]
+    names = %w[trace source_topic source_partition source_offset source_consumer_group source_attempts retry_at]
+    assert_equal expected, [letter[:payload], letter[:key], *letter[:headers].values_at(*names)]
+    assert_finished @driver
+  end
+
+  def test_a_message_that_succeeds_in_a_retry_topic_and_one_that_is_poison
+    @driver = Penstock::Testing.drive(retrying do |message|
+      raise Penstock::Processor::Rejected, "no" if message.payload == "poison"
+      raise "at first" if message.topic == "orders"
+    end, seed: 4)
+    produce(@driver, "a", "poison")
+    @driver.advance(50)
+    assert_equal ["a orders", "a #{RETRY_TOPICS[0]}", "poison orders"], (@seen.map { |row| row.first(2).join(" ") }.sort)
+    assert_dead_letters @driver, %w[poison]
+    assert_finished @driver
+  end
+
+  # It is a program's, if the message does not come from a retry topic.
+  def test_a_header_named_retry_at_stays
+    driver = drive(retry: { times: 0 }, dead_letter: "dead") { raise "bad" }
+    driver.produce("orders", payload: "a", headers: { "retry_at" => "noon" })
+    assert_equal %w[noon 1], driver.advance(5).dead_letters[0][:headers].values_at("retry_at", "source_attempts")
+  end
+
+  # In the last topic after_retries decides.
+  def test_retry_topics_without_dead_letters
+    @driver = Penstock::Testing.drive(retrying(dead_letter: nil), seed: 4)
+    produce(@driver, "a")
+    @driver.advance(1_000)
+    assert_equal 1, @seen.count { |_, topic,| topic == "orders" }
+    assert_operator @seen.count { |_, topic,| topic == RETRY_TOPICS[1] }, :>, 5
+    assert_equal [["billing", RETRY_TOPICS[1], 0, 1]], @driver.unfinished
+  end
+
+  def test_a_crash_while_messages_wait_in_retry_topics
+    20.times do |seed|
+      @seen.clear
+      @driver = Penstock::Testing.drive(retrying { |message| raise "at first" unless message.topic == RETRY_TOPICS[1] }, seed:)
+      10.times { |i| produce(@driver, i.to_s) }
+      3.times { @driver.advance(seed * 7).crash }
+      @driver.advance(1_000)
+      assert_equal Array.new(10, &:to_s), @seen.filter_map { |payload, topic,| payload if topic == RETRY_TOPICS[1] }.uniq.sort
+      assert_finished @driver
+    end
+  end
+
+  def test_wrong_retry_topics
+    [{ topics: 5 }, { topics: [0] }, { topics: ["5"] }, { topics: [5, 5] }, { topics: [30], times: nil }].each do |given|
+      assert_raises(Penstock::ConfigurationInvalidError, given.inspect) { app(order: :unordered, retry: given) }
+    end
+    error = assert_raises(Penstock::ConfigurationInvalidError) { app(order: :key, retry: RETRY) }
+    assert_match(/order: :unordered/, error.message)
+    assert_raises(Penstock::ConfigurationInvalidError) { app(order: :unordered, retry: RETRY, batch: { size: 5 }) }
+  end
+
   # ---- what does not go on ----
 
   def stalls(application)

@@ -44,7 +44,7 @@ class AppEventsTest < AppTestCase
                   events.values_at(0, 3).map { |event| event[:attempt] }]
   end
 
-  # behaviour: work.abandoned, offsets.map_ignored, offsets.map_shortened
+  # behaviour: work.abandoned, offsets.map_ignored, offsets.map_shortened, retry_topic.dispatched
   def test_a_map_of_another_program_is_ignored
     name = topic(partitions: 1)
     produce(name, %w[a b])
@@ -58,7 +58,7 @@ class AppEventsTest < AppTestCase
     assert_equal [@group, name, 0, "not written by Penstock"], ignored.pop.payload.values_at(:group, :topic, :partition, :reason)
   end
 
-  # behaviour: work.abandoned, offsets.map_ignored, offsets.map_shortened
+  # behaviour: work.abandoned, offsets.map_ignored, offsets.map_shortened, retry_topic.dispatched
   def test_abandoned_work
     name = topic(partitions: 2)
     2.times { |partition| produce(name, ["a"], partition:) }

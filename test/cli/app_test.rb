@@ -70,7 +70,7 @@ class CLIAppTest < PenstockTest
           tick: nil (default)
           offsets: :automatic (default)
           uncommitted: messages: 20000, bytes: 67108864 (default)
-          retry: times: nil, from: 1, to: 60 (default)
+          retry: times: nil, from: 1, to: 60, topics: [] (default)
           dead_letter: nil (default)
           after_retries: :block (default)
       group audit, 1 connection
@@ -88,7 +88,7 @@ class CLIAppTest < PenstockTest
           tick: nil (default)
           offsets: :automatic (default)
           uncommitted: messages: 20000, bytes: 67108864 (default)
-          retry: times: 3, from: 1, to: 60
+          retry: times: 3, from: 1, to: 60, topics: []
           dead_letter: "dead"
           after_retries: :dead_letter (default)
     TEXT

@@ -217,7 +217,8 @@ module Penstock
       #     committed; a crash repeats so much. From half of it on a commit does not wait for its time. Not with manual offsets
       #   @param retry [Hash] { times: nil, from: 1, to: 60 }: how often a message is tried again, and the first and the longest
       #     wait in seconds. Each wait is twice the one before. The default of `times` is 5; with `after_retries: :block` it is
-      #     nil: until it succeeds
+      #     nil: until it succeeds. `topics: [30, 300]`, with `order: :unordered`: it then goes to the topic NAME.GROUP.retry.30s,
+      #     is tried 30 s later, and so on
       #   @param dead_letter [String, nil] the topic for messages that failed for good
       #   @param after_retries [:block, :dead_letter, :skip, :stop, nil] what happens when the retries are used up, or the message
       #     was rejected. :block tries for ever, and is the default without `dead_letter`: no message is skipped unasked
@@ -238,7 +239,7 @@ module Penstock
         route = Route.new(name, to, RouteOptions.complete(name, options), options.keys, Origin.here)
         check_dead_letter(route)
         Maker.new(route).check
-        @routes << route
+        @routes.push(route, *route.retry_routes(id))
         nil
       end
 

@@ -41,8 +41,11 @@ module Penstock
         @main.watch.metrics.settled(work)
         place = work.partition.subscription.about(work.partition)
         tell_consumed(work, place)
-        to = work.partition.route.options[:dead_letter]
         work.buried.each do |offset, error|
+          to = work.partition.subscription.copies_of(work.partition.route, error)
+          next tell_retry(work.partition, place, offset, error, to) if to.is_a?(RetryTopic)
+
+          to = to.topic
           count(work.partition, :dead_letters)
           reason = error.is_a?(Processor::Rejected) ? Text.message(error) : nil
           @main.event("dead_letter_queue.dispatched") { { **place, offset:, error:, to:, reason: } }
@@ -51,6 +54,11 @@ module Penstock
       end
 
       private
+
+      def tell_retry(partition, place, offset, error, copies)
+        count(partition, :retried)
+        @main.event("retry_topic.dispatched") { { **place, offset:, error:, to: copies.topic } }
+      end
 
       def tell_consumed(work, place)
         messages = work.slices.sum(&:done)
@@ -66,7 +74,7 @@ module Penstock
       end
 
       def final?(partition, lane, error)
-        return true if error.is_a?(Processor::Rejected) || error.is_a?(DeserializationError)
+        return true if Copies.poison?(error)
 
         times = partition.route.options[:retry][:times]
         times && lane.attempt > times
@@ -76,13 +84,19 @@ module Penstock
       def finish(partition, lane, error)
         return alone(partition, lane) if partition.route.batch? && lane.alone.zero? && lane.last_size > 1
 
-        case partition.route.options[:after_retries]
-        when :dead_letter then lane.dead = error
+        case outcome(partition, error)
+        when :dead_letter, :retry_topic then lane.dead = error
         when :skip then skip(partition, lane)
         when :stop then return @main.fail(error)
         else return block(partition, lane, error)
         end
         partition.offer(lane)
+      end
+
+      def outcome(partition, error)
+        return :retry_topic if partition.subscription.copies_of(partition.route, error).is_a?(RetryTopic)
+
+        partition.route.options[:after_retries]
       end
 
       def alone(partition, lane)

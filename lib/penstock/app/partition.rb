@@ -38,7 +38,7 @@ module Penstock
         @processors = Processors.new(route, self)
         @runtime = @main.runtime
         @throttle = @main.throttles.of(route, topic)
-        @gates = Gates.of(route.options, @runtime)
+        @gates = Gates.of(route, @runtime)
         @tracker = new_tracker
         @state = :assigned
         @backlog = []
@@ -90,7 +90,7 @@ module Penstock
       end
 
       # Of a worker: sends a copy of a message to the dead letters.
-      def bury(record, error, attempts) = @subscription.dead_letters.fetch(@route).send(record, error, attempts)
+      def bury(record, error, attempts) = @subscription.copies_of(@route, error).send(record, error, attempts)
 
       # Of a worker.
       def produce(message) = @main.producer.produce_async(message)
@@ -143,7 +143,7 @@ module Penstock
       def stuck_since = @detour.nil? && @state == :running ? @stuck_since : nil
 
       # @return [Boolean] whether it has messages that should be finished soon, or tried again
-      def should_go_on? = @state == :running && @open.positive? && !held? && @route.options[:delay].nil?
+      def should_go_on? = @state == :running && @open.positive? && !held? && !@gates&.delays?
 
       # ---- what goes out ----
 

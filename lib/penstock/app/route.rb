@@ -18,13 +18,43 @@ module Penstock
       # @param options [Hash{Symbol => Object}] complete
       # @param given [Array<Symbol>] those that the program has set
       # @param origin [String, nil]
-      def initialize(topic, processor, options, given = [], origin = nil)
+      # @param hop [Integer] the number of the retry topic, from 1; 0: it is none
+      # @param source [String, Regexp] the topic from which messages come to the retry topic
+      def initialize(topic, processor, options, given = [], origin = nil, hop: 0, source: topic)
+        @hop = hop
+        @source = source
         @origin = origin
         @topic = topic
         @processor = processor
         @options = options
         @given = given.freeze
         freeze
+      end
+
+      # @return [Integer]
+      attr_reader :hop
+
+      # @return [Boolean] whether messages have a time at which they are due
+      def retry? = hop.positive?
+
+      # @param group [String] the group's id
+      # @return [Array<Route>] of its retry topics
+      def retry_routes(group)
+        last = options[:retry][:topics].size
+        more = { delay: nil, expire: nil, filter: nil, throttle: nil }
+        options[:retry][:topics].each_with_index.map do |seconds, i|
+          times = i + 1 == last && options[:after_retries] == :block ? nil : options[:retry][:times]
+          found = { **options, **more, retry: { **options[:retry], times: }.freeze }.freeze
+          Route.new(retry_topic(group, seconds), processor, found, @given, origin, hop: i + 1, source: topic)
+        end
+      end
+
+      # @param group [String]
+      # @return [Array(String, Numeric), nil] the topic to which a message goes that has failed here, and after how many seconds
+      #   it is due there
+      def next_topic(group)
+        seconds = options[:retry][:topics][hop] or return
+        [retry_topic(group, seconds), seconds]
       end
 
       # @return [String] the name of its class
@@ -48,6 +78,8 @@ module Penstock
       def inspect = "#<#{self.class} #{topic.inspect} to #{processor_name}>"
 
       private
+
+      def retry_topic(group, seconds) = "#{@source}.#{group}.retry.#{seconds}s"
 
       # As in a subscription: a pattern is for whole names.
       def whole?(name) = topic.match(name).then { |found| found.begin(0).zero? && found.end(0) == name.size }

@@ -8,7 +8,7 @@ module Penstock
       DEFAULTS = { order: :partition, in_flight: 1_000, value: nil, key: nil, batch: nil, filter: nil, delay: nil, expire: nil,
                    throttle: nil, tick: nil, offsets: :automatic, uncommitted: {}.freeze, retry: {}.freeze, dead_letter: nil,
                    after_retries: nil }.freeze
-      RETRY = { times: nil, from: 1, to: 60 }.freeze
+      RETRY = { times: nil, from: 1, to: 60, topics: [].freeze }.freeze
       TIMES = 5 # unless a message is tried for ever
       BATCH = { size: 100, wait: 0 }.freeze
       # Messages of a partition that are processed and not committed, and their bytes.
@@ -31,7 +31,8 @@ module Penstock
           found = DEFAULTS.merge(options)
           check(found)
           found[:after_retries] ||= found[:dead_letter] ? :dead_letter : :block
-          found[:retry] = retries(found[:retry], found[:after_retries] == :block ? nil : TIMES)
+          found[:retry] = retries(found[:retry], default_times(found))
+          check_retry_topics(found)
           found.freeze
         end
 
@@ -67,9 +68,33 @@ module Penstock
           end
         end
 
+        # With topics, a message is tried once in each.
+        def default_times(options)
+          given = options[:retry]
+          return 0 if given.is_a?(Hash) && given.key?(:topics) && given[:topics] != []
+
+          options[:after_retries] == :block ? nil : TIMES
+        end
+
+        def check_retry_topics(options)
+          topics = options[:retry][:topics]
+          delays?(topics) or invalid(":retry needs topics: an Array of different seconds above 0, not #{topics.inspect}")
+          return if topics.empty?
+
+          invalid("retry topics require a topic's name, not a Regexp") unless @topic.is_a?(String)
+          invalid("retry topics require order: :unordered, as later messages do not wait") unless options[:order] == :unordered
+          invalid("retry topics are not possible with batches") if options[:batch]
+          invalid("retry topics require times: an Integer, not nil") if options[:retry][:times].nil?
+        end
+
+        def delays?(given)
+          given.is_a?(Array) && given.all? { |delay| number?(delay) && delay.positive? } && given.uniq == given
+        end
+
         def retries(given, default_times)
           given = hash(:retry, given, { **RETRY, times: default_times })
           times, from, to = given.values_at(:times, :from, :to)
+          given[:topics] = given[:topics].dup.freeze
           invalid(":retry needs times: nil or an Integer from 0, not #{times.inspect}") unless times.nil? || whole?(times, 0)
           seconds(:retry, :from, from)
           seconds(:retry, :to, to)

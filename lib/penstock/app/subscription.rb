@@ -20,8 +20,6 @@ module Penstock
       attr_reader :main
       # @return [GroupSettings]
       attr_reader :group
-      # @return [Hash{Route => DeadLetter}]
-      attr_reader :dead_letters
       # @return [Consumer, nil]
       attr_reader :consumer
       # @return [Native::ConsumerClient, nil] the consumer's client, or what replaces it
@@ -48,10 +46,13 @@ module Penstock
         @starts = Starts.new(self, main)
         @detours = Detours.new(self, main)
         @lags = Lags.new(self, main)
-        @dead_letters = group.routes.select { |route| route.options[:dead_letter] }.to_h do |route|
-          [route, DeadLetter.new(main.producer, route.options[:dead_letter], group.id, main.runtime)]
-        end
+        @copies = group.routes.to_h { |route| [route, Copies.new(route, main.producer, group.id, main.runtime)] }
       end
+
+      # @param route [Route]
+      # @param error [Exception]
+      # @return [DeadLetter] to where messages go that have failed for good
+      def copies_of(route, error) = @copies.fetch(route).of(error)
 
       # @return [Around]
       def around = @main.around

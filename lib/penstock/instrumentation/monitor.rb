@@ -43,7 +43,8 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
       app.running app.quieting app.quiet app.stopping app.stopped app.stalled app.metrics
       consumer.consumed consumer.revoked consumer.shutdown filtering.throttled
       consumer.consuming.retry consumer.consuming.pause consumer.consuming.seek client.pause client.resume
-      dead_letter_queue.dispatched message.skipped partition.blocked work.abandoned offsets.map_ignored offsets.map_shortened
+      dead_letter_queue.dispatched retry_topic.dispatched message.skipped partition.blocked work.abandoned
+      offsets.map_ignored offsets.map_shortened
       listener.slow error.occurred
     ].freeze
 

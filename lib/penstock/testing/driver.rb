@@ -98,6 +98,7 @@ module Penstock
         @runtime = App.const_get(:DrivenRuntime).new(Random.new(seed))
         @log = []
         @errors = []
+        @retries_delivered = 0
         @settings.monitor.subscribe("error.occurred") { |event| @errors << event[:error] }
         begin_again
       end
@@ -317,8 +318,21 @@ module Penstock
       end
 
       def turn
+        deliver_retries
         clients.each(&:rest)
         @loop.turn
+      end
+
+      # What went to retry topics comes from there.
+      def deliver_retries
+        topics = @settings.groups.flat_map(&:routes).select(&:retry?).map(&:topic)
+        return if topics.empty?
+
+        sent = produced
+        sent.drop(@retries_delivered).each do |message|
+          produce(message[:topic], **message.slice(:payload, :key, :headers)) if topics.include?(message[:topic])
+        end
+        @retries_delivered = sent.size
       end
     end
   end

@@ -90,7 +90,7 @@ module Penstock
       end
 
       %w[consumer.consuming.retry message.skipped partition.blocked work.abandoned offsets.map_ignored offsets.map_shortened
-         app.stalled].each do |name|
+         app.stalled retry_topic.dispatched].each do |name|
         define_method(:"on_#{name.tr(".", "_")}") { |event| line(:warn, event, **event.payload) }
       end
 

@@ -118,6 +118,22 @@ class AppOwnershipTest < AppTestCase
     first&.stop(timeout: 2)
   end
 
+  # ---- rebalances leave nothing behind ----
+
+  # A tick is due only after a day.
+  def test_rebalances_leave_no_timers_behind
+    driver = drive(tick: 86_400) { |_| nil }
+    driver.produce("orders", payload: "a")
+    300.times do
+      driver.revoke("billing")
+      driver.advance(31)
+      driver.assign("billing", { "orders" => [0] })
+      driver.run
+    end
+    timers = driver.instance_variable_get(:@loop).timers
+    assert_operator timers.instance_variable_get(:@heap).size, :<, 100
+  end
+
   # ---- a resume is never lost ----
 
   # Each message pauses its partition once. All else in work ends at moments that the seed chooses, also while the pause begins.

@@ -90,15 +90,20 @@ class AppLifeTest < AppTestCase
 
   # ---- the end ----
 
+  # The first message is in work until the application stops, however long that takes.
   slow def test_stopping_waits_for_work
     name = topic(partitions: 1)
     produce(name, 0...3)
     started = Thread::Queue.new
-    server = start(name) do |record|
-      started << true
-      sleep 0.5
-      @seen << record.offset
-    end
+    seen = @seen
+    server = start(name, processor do
+      define_method(:process) do |record|
+        started << true
+        sleep 0.01 until cancelled?
+        sleep 0.1 # stopping goes on meanwhile
+        seen << record.offset
+      end
+    end)
     started.pop
     report = server.stop
     assert_equal [true, 0, "everything is finished"], [report.complete?, report.status, report.to_s]

@@ -169,7 +169,7 @@ class AppStopTest < AppTestCase
       before = [Thread.list, open_files] if round == 1
     end
     eventually { (Thread.list - before.first).empty? }
-    assert_operator open_files, :<=, before.last + 20
+    eventually { open_files <= before.last + 20 }
   end
 
   private

@@ -56,4 +56,44 @@ class KafkaAppTest < AppTestCase
     produce(name, [20])
     assert_equal [20, :caught_up], seen(2)
   end
+
+  # A second member with the same group.instance.id fences the first one, which has work that is not committed.
+  def test_a_member_that_is_fenced_sees_it_in_its_work_and_commits_nothing_more
+    name = topic(partitions: 1)
+    produce(name, 0...3)
+    commits = Thread::Queue.new
+    log = @seen
+    working = processor do
+      define_method(:process) do |record|
+        log << record.offset
+        next if record.offset.zero?
+
+        sleep 0.01 until revoked?
+        log << :revoked
+      end
+    end
+    server = fenced_application(name, working, commits).start
+    @servers << server
+    assert_equal [0, 1], seen(2)
+    second = Penstock::Consumer.new("bootstrap.servers": cluster.bootstrap_servers, "group.id": @group, **KAFKA,
+                                    "group.instance.id": "one", "enable.auto.commit": false)
+    second.subscribe(name)
+    eventually(60) { second.poll(timeout: 0.1) || !server.running? }
+    assert_equal [:revoked], seen(1)
+    assert_equal 1, server.wait.status
+    assert_equal [[], nil], [Array.new(commits.size) { commits.pop }, committed_offset(name)]
+  ensure
+    second&.close
+  end
+
+  private
+
+  def fenced_application(topic, processor, commits)
+    Penstock.app do |app|
+      app.kafka = { "bootstrap.servers": cluster.bootstrap_servers }
+      app.commit_interval = 3_600
+      %w[offsets.committed offsets.commit_failed].each { |event| app.monitor.subscribe(event) { |one| commits << one.payload } }
+      app.group(@group, kafka: { **KAFKA, "group.instance.id": "one" }) { |group| group.topic topic, to: processor }
+    end
+  end
 end

@@ -41,6 +41,8 @@ module Penstock
       # @param partitions [Array<Partition>]
       # @return [Boolean] whether there is something new
       def commit(partitions)
+        return false if @stopped
+
         new = partitions.select { |partition| partition.tracker.dirty? }
         return false if new.empty?
 
@@ -73,7 +75,7 @@ module Penstock
         look
       end
 
-      # The last one is sent.
+      # The last one is sent, or none may be sent.
       def stop = @stopped = true
 
       private

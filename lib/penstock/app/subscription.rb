@@ -104,8 +104,7 @@ module Penstock
       rescue ConsumerClosedError
         nil
       rescue Error => e
-        @main.error("consumer.poll.error", e, group: @group.id)
-        @main.fail(e) if e.fatal?
+        failed(e)
       end
 
       # Does something that may make a partition able to go on.
@@ -272,8 +271,24 @@ module Penstock
 
       def answer
         @client.answer
+      rescue ConsumerClosedError
+        nil
       rescue Error => e
-        @main.error("consumer.poll.error", e, group: @group.id) unless e.is_a?(ConsumerClosedError)
+        failed(e)
+      end
+
+      # After a fatal error, such as that of a static member that another one has replaced, no rebalance follows. But its
+      # partitions are lost: work in them sees it, and nothing more is committed.
+      def failed(error)
+        @main.error("consumer.poll.error", error, group: @group.id)
+        return unless error.fatal?
+
+        @commits.stop
+        partitions.each do |partition|
+          abandon(partition) unless partition.idle?
+          partition.revoke
+        end
+        @main.fail(error)
       end
 
       # ---- beginning ----

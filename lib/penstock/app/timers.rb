@@ -19,18 +19,22 @@ module Penstock
           action&.call
         end
       end
-      private_constant :Timer
+      # So many timers are kept before those that are cancelled are looked for.
+      FEW = 64
+      private_constant :Timer, :FEW
 
       # @param clock [#call] seconds
       def initialize(clock)
         @clock = clock
         @heap = []
         @number = 0
+        @many = FEW
       end
 
       # @param seconds [Numeric] from now
       # @return [Timer]
       def after(seconds, &action)
+        forget_cancelled if @heap.size >= @many
         timer = Timer.new(@clock.call + seconds, @number += 1, action)
         index = @heap.bsearch_index { |one| ([one.at, one.number] <=> [timer.at, timer.number]) >= 0 } || @heap.size
         @heap.insert(index, timer)
@@ -50,6 +54,14 @@ module Penstock
           @heap.shift
           timer.run
         end
+      end
+
+      private
+
+      # Otherwise each rebalance would leave the ticks of its partitions behind, until they are due.
+      def forget_cancelled
+        @heap.reject!(&:over?)
+        @many = [@heap.size * 2, FEW].max
       end
     end
     private_constant :Timers

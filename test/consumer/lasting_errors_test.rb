@@ -131,8 +131,8 @@ class LastingErrorsTest < ConsumerTestCase
     own = own_cluster
     own.create_topic("orders", partitions: 1)
     own.inject_errors(:sync_group, *[:rebalance_in_progress] * 4)
-    one = consumer(servers: own.bootstrap_servers, "group.id": "billing", "session.timeout.ms": 6_000, "heartbeat.interval.ms": 50)
-    one.subscribe("orders")
+    kafka = { "group.id": "billing", "session.timeout.ms": 6_000, "heartbeat.interval.ms": 50 }
+    one = consumer(servers: own.bootstrap_servers, **kafka).subscribe("orders")
     eventually { one.poll(timeout: 0.1) || one.membership.state == :stable }
     assert_nil one.membership.error
   end

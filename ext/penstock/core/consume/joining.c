@@ -151,8 +151,18 @@ static rd_kafka_resp_err_t request_sent_cb(rd_kafka_t *rk, int socket, const cha
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-/* Called before the main thread gets the answer, also for a request that fails, or has no answer in time. If librdkafka is
- * destroyed, the main thread itself calls it. */
+/* The main thread calls answered_cb itself for some requests that fail, and if librdkafka is destroyed. It must not wait for threads that
+ * may wait for it. */
+static _Thread_local bool is_main_thread;
+
+static rd_kafka_resp_err_t thread_start_cb(rd_kafka_t *rk, rd_kafka_thread_type_t type, const char *name, void *unused)
+{
+    (void)rk, (void)name, (void)unused;
+    is_main_thread = type == RD_KAFKA_THREAD_MAIN;
+    return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+/* Called before the main thread gets the answer, also for a request that fails, or has no answer in time. */
 static rd_kafka_resp_err_t answered_cb(rd_kafka_t *rk, int socket, const char *broker_name, int32_t broker_id,
                                        int16_t api_key, int16_t api_version, int32_t correlation_id, size_t size,
                                        int64_t round_trip_us, rd_kafka_resp_err_t err, void *arg)
@@ -164,16 +174,17 @@ static rd_kafka_resp_err_t answered_cb(rd_kafka_t *rk, int socket, const char *b
     if (api_key == LEAVE_GROUP || (api_key == CONSUMER_HEARTBEAT && atomic_load(&consumer->leaving)))
         atomic_store(&consumer->left_group, !err);
     if (!consumer->rejoins) return RD_KAFKA_RESP_ERR_NO_ERROR;
-    if (is_about_the_group(api_key) && err != RD_KAFKA_RESP_ERR__DESTROY) await_commit(consumer);
+    if (is_about_the_group(api_key) && !is_main_thread && err != RD_KAFKA_RESP_ERR__DESTROY) await_commit(consumer);
     if (api_key == JOIN_GROUP) atomic_fetch_add(&consumer->joins_answered, 1);
     /* For as long as the closing thread takes to queue its request. The main thread gets this answer afterwards, and drops it. */
-    while (api_key == JOIN_GROUP && atomic_load(&consumer->no_joins)) usleep(LOOK_US);
+    while (api_key == JOIN_GROUP && !is_main_thread && atomic_load(&consumer->no_joins)) usleep(LOOK_US);
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
 static rd_kafka_resp_err_t new_cb(rd_kafka_t *rk, const rd_kafka_conf_t *conf, void *consumer, char *errstr, size_t size)
 {
     (void)conf, (void)errstr, (void)size;
+    rd_kafka_interceptor_add_on_thread_start(rk, "penstock.joining", thread_start_cb, NULL);
     rd_kafka_interceptor_add_on_request_sent(rk, "penstock.joining", request_sent_cb, consumer);
     return rd_kafka_interceptor_add_on_response_received(rk, "penstock.joining", answered_cb, consumer);
 }

@@ -68,7 +68,8 @@ class NativeProgram
   class ThreadReports
     # Frees a message after the core has copied it, and has released it. librdkafka counts references with its atomics.
     FREED = /\n  Write of size .*?\n    #0 free .*?\n    #1 \S+ \S+ \(librdkafka.*?\n  Previous read .*?ps_fetched_copy /m
-    CONTEXT = /^  (?:Thread|Location|Mutex)\b(?!.*acquired)/ # which thread started the threads, or allocated the memory
+    # Which thread started the threads, or allocated the memory; where one has slept.
+    CONTEXT = /^  (?:Thread|Location|Mutex|As if synchronized via sleep)\b(?!.*acquired)/
 
     def initialize(output)
       @reports = output.scan(/^WARNING: ThreadSanitizer: .*?^SUMMARY: [^\n]*$/m)

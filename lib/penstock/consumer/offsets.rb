@@ -141,7 +141,7 @@ module Penstock
         found = offsets_at(asked, deadline)
         late = asked.reject { |place| found[place.first(2)] }
         ends = offsets_at(late.map { |place| [*place.first(2), OFFSETS[:end]] }, deadline)
-        found.update(offsets_at(late, deadline)) { |key, _, offset| offset || ends[key] }
+        found.update(offsets_at(late, deadline)) { |key, _, offset| offset || ends[key] || raise_no_offset(*key) }
       end
 
       # The offsets of :beginning, :end and `[:last, n]`.
@@ -172,7 +172,11 @@ module Penstock
         first, last = [firsts, lasts].map { |found| found[key] }
         return [first, [first, last].max] if first && last
 
-        topic, partition = key
+        raise_no_offset(*key)
+      end
+
+      # A partition would begin as `auto.offset.reset` says, instead of where the program wants it to.
+      def raise_no_offset(topic, partition)
         raise ErrorFactory.build(ConsumeError, "the broker's answer has no offset", consumer_id: @internals.id, topic:,
                                                                                     partition:)
       end

@@ -109,7 +109,7 @@ module Penstock
       # @raise [AdminClosedError] when the client is closed
       # @overload alter_configs(changes, validate_only: false, timeout: nil)
       def alter_configs(*given, validate_only: false, timeout: nil, **braceless)
-        changes = braceless.slice(:topics, :brokers, :groups)
+        changes = given.empty? ? braceless.slice(:topics, :brokers, :groups) : {}
         more, wrong = Keywords.braced(braceless.except(*changes.keys))
         more << changes unless changes.empty?
         @internals.alter_configs(*given, *more, validate_only:, timeout:, **wrong)

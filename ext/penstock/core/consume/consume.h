@@ -170,8 +170,8 @@ uint64_t ps_ledger_epoch(struct ps_ledger *ledger); /* of the latest assignment 
 bool ps_ledger_open(struct ps_ledger *ledger); /* something that was handed out is not marked */
 /* Marks all that the owner has got. 0: what all owners have got, without what their callers have not received (last_poll.c). */
 void ps_ledger_finish(struct ps_ledger *ledger, uint64_t owner);
-/* The owner of messages that were taken for a caller who has not received them yet is `owner | PS_NOT_RECEIVED`. ps_ledger_receive takes
- * the bit away, or sets it again. */
+/* While the caller of a poll has not received messages, their owner is `owner | PS_NOT_RECEIVED`. ps_ledger_receive clears or sets this
+ * bit. */
 #define PS_NOT_RECEIVED (UINT64_C(1) << 63)
 void ps_ledger_receive(struct ps_ledger *ledger, uint64_t owner, bool received);
 /* Marks a message, and the earlier ones of its partition that the same owner has got. False: see ps_ledger_holds, or the message was

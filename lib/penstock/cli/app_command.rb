@@ -1,47 +1,33 @@
 # frozen_string_literal: true
 
+require_relative "command"
 require_relative "../app"
 
 module Penstock
   module CLI
-    # A command that needs an application, perhaps with some of its groups only. A subclass has NAME, ABOUT and `perform(app)`.
+    # A command that needs an application, perhaps with some of its groups only. A subclass has `perform_with(app)`.
     # @api private
-    class AppCommand
+    class AppCommand < Command
+      USAGE = "[OPTIONS]"
       DEFAULT_FILE = "config/penstock.rb"
       private_constant :DEFAULT_FILE
 
       def initialize(out)
-        @out = out
+        super
         @file = DEFAULT_FILE
         @only = @except = nil
       end
 
-      # @param arguments [Array<String>]
-      # @return [Integer] the exit status
-      def run(arguments)
-        rest = parser.parse(arguments)
-        return 0 if @helped
-        raise UsageError, "#{name} accepts only options; see penstock #{name} --help" unless rest.empty?
-
-        perform(app)
-      end
-
       private
 
-      def name = self.class::NAME
+      def define(parser)
+        parser.on("-r", "--require FILE", "which makes the application (default #{DEFAULT_FILE})") { |file| @file = file }
+        parser.on("--only GROUPS", Array, "only these groups, such as billing,audit") { |names| @only = names }
+        parser.on("--except GROUPS", Array, "all groups but these") { |names| @except = names }
+      end
 
-      def parser
-        OptionParser.new do |parser|
-          parser.banner = "Usage: penstock #{name} [OPTIONS]"
-          parser.separator "\n#{self.class::ABOUT}\n"
-          parser.on("-r", "--require FILE", "which makes the application (default #{DEFAULT_FILE})") { |file| @file = file }
-          parser.on("--only GROUPS", Array, "only these groups, such as billing,audit") { |names| @only = names }
-          parser.on("--except GROUPS", Array, "all groups but these") { |names| @except = names }
-          parser.on("-h", "--help") do
-            @out.puts parser
-            @helped = true
-          end
-        end
+      def perform(words)
+        words.empty? ? perform_with(app) : misused("accepts only options")
       end
 
       # @return [App]

@@ -2,6 +2,7 @@
 
 require "json"
 require "penstock/app"
+require_relative "command"
 require_relative "kafka_options"
 require_relative "../app/dead_letters"
 
@@ -9,7 +10,9 @@ module Penstock
   module CLI
     # `penstock dead-letters`
     # @api private
-    class DeadLetters
+    class DeadLetters < Command
+      NAME = "dead-letters"
+      USAGE = "list|show|replay TOPIC [OPTIONS]"
       ACTIONS = %w[list show replay].freeze
       PLACE = %r{\A(\d{1,9})/(\d{1,18})\z}
       # Bytes of a payload that are printed.
@@ -30,19 +33,27 @@ module Penstock
       private_constant :ACTIONS, :PLACE, :MOST
 
       def initialize(out)
-        @out = out
+        super
         @kafka = KafkaOptions.new
         @places = []
         @json = @dry = false
         @timeout = 10
       end
 
-      # @param arguments [Array<String>]
-      # @return [Integer] the exit status
-      def run(arguments)
-        action, topic, *more = parser.parse(arguments)
-        return 0 if @helped
+      private
 
+      def define(parser)
+        @kafka.define(parser)
+        define_choice(parser)
+        parser.on("--to TOPIC", "replay: to this topic") { |topic| @to = topic }
+        parser.on("--group ID", "replay: the group that notes what was sent") { |id| @group = id }
+        parser.on("--dry-run", "replay: send nothing") { @dry = true }
+        define_timeout(parser, "until brokers answer (default 10)")
+        parser.on("--json", "list: print a line of JSON for each message") { @json = true }
+      end
+
+      def perform(words)
+        action, topic, *more = words
         check(action, topic, more)
         @letters = App.const_get(:DeadLetters).new(topic, kafka, @group, @timeout)
         __send__(action)
@@ -50,26 +61,6 @@ module Penstock
         raise UsageError, e.message
       rescue Penstock::Error => e
         raise Failure, e.message
-      end
-
-      private
-
-      def parser
-        OptionParser.new do |parser|
-          parser.banner = "Usage: penstock dead-letters list|show|replay TOPIC [OPTIONS]"
-          parser.separator "\n#{ABOUT}\n"
-          @kafka.define(parser)
-          define_choice(parser)
-          parser.on("--to TOPIC", "replay: to this topic") { |topic| @to = topic }
-          parser.on("--group ID", "replay: the group that notes what was sent") { |id| @group = id }
-          parser.on("--dry-run", "replay: send nothing") { @dry = true }
-          parser.on("--timeout SECONDS", Float, "until brokers answer (default 10)") { |seconds| @timeout = seconds }
-          parser.on("--json", "list: print a line of JSON for each message") { @json = true }
-          parser.on("-h", "--help") do
-            @out.puts parser
-            @helped = true
-          end
-        end
       end
 
       def define_choice(parser)
@@ -83,18 +74,10 @@ module Penstock
       end
 
       def check(action, topic, more)
-        unless ACTIONS.include?(action) && topic && !topic.empty?
-          raise UsageError, "dead-letters requires list, show or replay, and a topic; see penstock dead-letters --help"
-        end
-        raise UsageError, "dead-letters accepts one topic; see penstock dead-letters --help" unless more.empty?
+        misused("requires list, show or replay, and a topic") unless ACTIONS.include?(action) && topic && !topic.empty?
+        misused("accepts one topic") unless more.empty?
         raise UsageError, "show requires --place PARTITION/OFFSET" if action == "show" && @places.empty?
-
-        check_options(topic)
-      end
-
-      def check_options(topic)
         raise UsageError, "--to must be another topic" if @to == topic || @to&.empty?
-        raise UsageError, "--timeout must be seconds above 0, at most 3600" unless @timeout.between?(0.001, 3_600)
       end
 
       def kafka

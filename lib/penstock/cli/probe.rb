@@ -3,12 +3,15 @@
 require "io/wait"
 require "json"
 require "socket"
+require_relative "command"
 
 module Penstock
   module CLI
     # `penstock probe`. Loads neither the application nor Penstock's native part, so it takes little time.
     # @api private
-    class Probe
+    class Probe < Command
+      NAME = "probe"
+      USAGE = "TARGET [QUESTION]"
       ABOUT = <<~TEXT
         Asks the probe of a running application, `app.probe`, and prints its answer. The exit status is 0 for
         yes, 1 for no or no answer.
@@ -21,16 +24,14 @@ module Penstock
       TIME = 5
       OLD = 15
       MOST = 1 << 20 # bytes of an answer
-      private_constant :ABOUT, :QUESTIONS, :TIME, :OLD, :MOST
+      private_constant :QUESTIONS, :TIME, :OLD, :MOST
 
-      def initialize(out)
-        @out = out
-      end
+      private
 
-      # @param arguments [Array<String>]
-      # @return [Integer] the exit status
-      def run(arguments)
-        target, question = parse(arguments) || (return 0)
+      def define(_parser) = nil
+
+      def perform(words)
+        target, question = check(*words)
         answer = target.start_with?("file:") ? from_file(target.delete_prefix("file:")) : over_socket(target, question)
         @out.puts answer
         JSON.parse(answer)[question] == true ? 0 : 1
@@ -39,28 +40,11 @@ module Penstock
         1
       end
 
-      private
-
-      def parse(arguments)
-        target, question, *more = parser.parse(arguments)
-        return if @helped
-
-        question ||= "live"
-        raise UsageError, "probe requires a target; see penstock probe --help" unless target
+      def check(target = nil, question = "live", *more)
+        misused("requires a target") unless target
         raise UsageError, "the question must be #{QUESTIONS.join(", ")}" unless QUESTIONS.include?(question) && more.empty?
 
         [target, question]
-      end
-
-      def parser
-        OptionParser.new do |parser|
-          parser.banner = "Usage: penstock probe TARGET [QUESTION]"
-          parser.separator "\n#{ABOUT}\n"
-          parser.on("-h", "--help") do
-            @out.puts parser
-            @helped = true
-          end
-        end
       end
 
       def from_file(path)

@@ -19,7 +19,7 @@ module Penstock
 
       private
 
-      def perform(app)
+      def perform_with(app)
         print_settings(app.__send__(:all_settings))
         app.groups.each { |group| print_group(group) }
         0

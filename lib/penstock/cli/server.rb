@@ -19,7 +19,7 @@ module Penstock
       private
 
       # If work was left, or an error has stopped the application, {App#run} ends the process.
-      def perform(app)
+      def perform_with(app)
         @out.puts "Penstock #{VERSION}: #{Text.count(app.groups.size, "group")}; Ctrl-C or TERM stops it, a second one at once"
         @out.flush
         app.run

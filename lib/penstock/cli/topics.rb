@@ -11,6 +11,7 @@ module Penstock
     # @api private
     class Topics < AppCommand
       NAME = "topics"
+      USAGE = "plan|apply [FILE] [OPTIONS]"
       ACTIONS = %w[plan apply].freeze
       RUBY = ".rb"
       # The exit status if topics differ from what is declared, or did before `apply`.
@@ -40,34 +41,23 @@ module Penstock
         @skip_impossible = @json = false
       end
 
-      # @param arguments [Array<String>]
-      # @return [Integer] the exit status
-      def run(arguments)
-        action, file, *more = parser.parse(arguments)
-        return 0 if @helped
-        raise UsageError, "topics requires plan or apply, and a file; see penstock topics --help" unless ACTIONS.include?(action)
-        raise UsageError, "topics accepts one file; see penstock topics --help" unless more.empty?
+      private
+
+      def define(parser)
+        @kafka.define(parser)
+        define_timeout(parser, "for all of it (default 30)")
+        parser.on("--skip-impossible", "apply: do the rest if something cannot be done") { @skip_impossible = true }
+        parser.on("--json", "print JSON, for programs") { @json = true }
+      end
+
+      def perform(words)
+        action, file, *more = words
+        misused("requires plan or apply, and a file") unless ACTIONS.include?(action)
+        misused("accepts one file") unless more.empty?
 
         @file = file if file
         catalog, kafka = declared
         with_admin(kafka) { |admin| action == "plan" ? plan(admin, catalog) : apply(admin, catalog) }
-      end
-
-      private
-
-      def parser
-        OptionParser.new do |parser|
-          parser.banner = "Usage: penstock topics plan|apply [FILE] [OPTIONS]"
-          parser.separator "\n#{ABOUT}\n"
-          @kafka.define(parser)
-          parser.on("--timeout SECONDS", Float, "for all of it (default 30)") { |seconds| @timeout = seconds }
-          parser.on("--skip-impossible", "apply: do the rest if something cannot be done") { @skip_impossible = true }
-          parser.on("--json", "print JSON, for programs") { @json = true }
-          parser.on("-h", "--help") do
-            @out.puts parser
-            @helped = true
-          end
-        end
       end
 
       # @return [Array(Admin::TopicCatalog, Hash)] and the settings for librdkafka
@@ -92,9 +82,6 @@ module Penstock
 
       def with_admin(kafka)
         raise UsageError, "no cluster is named: use --bootstrap" if kafka[:"bootstrap.servers"].to_s.empty?
-
-        valid = @timeout.nil? || @timeout.between?(0.001, 3600)
-        raise UsageError, "--timeout must be a number of seconds above 0, at most 3600" unless valid
 
         admin = new_admin(kafka)
         yield admin

@@ -2,8 +2,8 @@
 
 module Penstock
   module CLI
-    # A command of the executable. A subclass has NAME, USAGE, ABOUT, `define(parser)` with its options, and `perform(words)`, which
-    # gets the other arguments and returns the exit status.
+    # A command of the executable. A subclass has NAME, USAGE, ABOUT, `define(parser)` with its options, and `perform(words)`,
+    # which gets the other arguments and returns the exit status.
     # @api private
     class Command
       LONGEST_TIMEOUT = 3_600 # seconds

@@ -18,7 +18,7 @@ module Penstock
       # @return [void]
       def run
         inside = ended = false
-        until (message = next_message).nil? && @internals.closed?
+        while (message = @client.next_message(@timeout)) || !@internals.closed?
           next unless message
 
           inside = true # rubocop:disable Lint/UselessAssignment -- `ensure` reads it
@@ -26,18 +26,14 @@ module Penstock
           inside = false
         end
         ended = true
+      rescue ConsumerClosedError
+        raise if inside || !@internals.closed?
+
+        ended = true
       ensure # also left by throw, as by Timeout in Ruby 3.1, and break
         if inside then @client.block_left
         elsif !ended then @client.not_received # M:each_keeps_its_message
         end
-      end
-
-      private
-
-      def next_message
-        @client.next_message(@timeout)
-      rescue ConsumerClosedError
-        nil
       end
     end
   end

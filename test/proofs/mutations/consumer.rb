@@ -110,7 +110,7 @@ Mutation.area("starts", test: "test/consumer/defects_test.rb") do
   without :group_finds_starts, "it is found out where the group's partitions begin",
           sub: { "ask_for_starts(consumer, partitions)" => "false" }, only: "test_36_a_partition_that_comes_back_repeats_nothing"
   without :revocation_takes_turn, "a revocation takes its turn among the commits",
-          sub: { "atomic_load(&consumer->client.state) == PS_OPEN && join_line(consumer)" => "false" },
+          sub: { "atomic_load(&consumer->client.state) == PS_OPEN && waits_for_turn(consumer)" => "false" },
           only: "test_34_the_last_commit_before_a_revocation_is_not_overtaken_by_an_earlier_one"
   without :close_takes_turn, "a close takes its turn among the commits",
           only: "test_34_the_last_commit_before_a_close_is_not_overtaken_by_an_earlier_one"

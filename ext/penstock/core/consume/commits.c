@@ -175,7 +175,7 @@ void ps_commit_turn_join(struct ps_consumer *consumer, struct ps_commit_turn *tu
     pthread_mutex_unlock(&commits->lock);
 }
 
-enum { LONGEST_TURN_US = 100000 };
+enum { UNUSED_TURN_US = 100000 }; /* a turn that yields may stay unused so long */
 
 /* With the lock. The first turn that has not passed. A turn that yields passes if no thread uses it soon. */
 static struct ps_commit_turn *first_turn(const struct ps_async_commits *commits)
@@ -183,7 +183,7 @@ static struct ps_commit_turn *first_turn(const struct ps_async_commits *commits)
     struct ps_commit_turn *first = commits->turns;
     if (!first || !first->yields || commits->waiting || commits->on_their_way > 0) return first;
     if (!first->come_us) first->come_us = ps_now_us();
-    return ps_now_us() - first->come_us < LONGEST_TURN_US ? first : first->next; /* M:turn_passes */
+    return ps_now_us() - first->come_us < UNUSED_TURN_US ? first : first->next; /* M:turn_passes */
 }
 
 /* With the lock. False while a thread uses the turn that has passed the first one, and while offsets wait behind the first one. */
@@ -357,7 +357,7 @@ static int64_t passes_us(const struct ps_async_commits *commits, const struct ps
 {
     bool has_come = !commits->waiting && commits->on_their_way == 0;
     bool may_pass = has_come && first && first->yields;
-    return may_pass ? first->come_us + LONGEST_TURN_US : PS_FOREVER;
+    return may_pass ? first->come_us + UNUSED_TURN_US : PS_FOREVER;
 }
 
 enum { CLOSING_LOOK_US = 10 * 1000 };

@@ -565,7 +565,7 @@ bool ps_commit_turn_has_come(struct ps_consumer *consumer, struct ps_commit_turn
 /* Sleeps until the turn may have come, or until `until_us`, or for some ms. */
 void ps_commit_turn_sleep(struct ps_consumer *consumer, struct ps_commit_turn *turn, int64_t until_us);
 void ps_commit_turn_leave(struct ps_consumer *consumer, struct ps_commit_turn *turn);
-enum { PS_LONGEST_TURN_US = 5 * 1000 * 1000 }; /* how long a revocation or an assignment waits for its turn */
+enum { PS_TURN_COMES_WITHIN_US = 5 * 1000 * 1000 }; /* how long a revocation or an assignment waits for its turn */
 
 /* librdkafka has got new offsets: the committer commits them after auto.commit.interval.ms. Does nothing if the consumer is not open. */
 void ps_async_commits_stored(struct ps_consumer *consumer);
@@ -689,7 +689,7 @@ void ps_consumer_answer(struct ps_consumer *consumer, const rd_kafka_topic_parti
 void ps_consumer_answer_later(struct ps_consumer *consumer);
 void ps_consumer_end_hold(struct ps_consumer *consumer); /* of settings.holds_always */
 /* On the taking thread, or the closing thread: does what the event says, and answers. The caller destroys the event. */
-void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event);
+void ps_consumer_change_assignment(struct ps_consumer *consumer, rd_kafka_event_t *event);
 
 /* ---- take.c: how a poll takes messages ------------------------------------------------------------------- */
 

@@ -13,7 +13,7 @@ static void serve_while_closing(struct ps_consumer *consumer, rd_kafka_event_t *
         ps_consumer_absorb(consumer, event);
         return;
     }
-    if (!repeated) ps_consumer_rebalance(consumer, event);
+    if (!repeated) ps_consumer_change_assignment(consumer, event);
     rd_kafka_event_destroy(event);
 }
 

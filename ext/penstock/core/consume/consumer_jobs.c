@@ -105,7 +105,7 @@ static rd_kafka_resp_err_t consumer_assign(struct ps_consumer_job *query)
     pthread_mutex_lock(&consumer->assigning);
     bool stops_partitions = assigns_partitions(rk);
     ps_commit_turn_join(consumer, &turn);
-    ps_job_await_turn(query, &turn, ps_now_us() + PS_LONGEST_TURN_US); /* M:assignment_takes_turn */
+    ps_job_await_turn(query, &turn, ps_now_us() + PS_TURN_COMES_WITHIN_US); /* M:assignment_takes_turn */
     pthread_mutex_lock(&consumer->taking); /* no thread takes messages of the earlier assignment after the ledger was cleared */
     ps_consumer_store(consumer);
     ps_consumer_resume_revoked(consumer, NULL); /* M:reassigned_partitions_resumed */
@@ -189,7 +189,7 @@ static void consumer_restart(struct ps_consumer_job *query)
     if (query->list->cnt == 0 || !ps_starts_find(query)) return;
     pthread_mutex_lock(&consumer->assigning);
     ps_commit_turn_join(consumer, &turn);
-    ps_job_await_turn(query, &turn, ps_now_us() + PS_LONGEST_TURN_US);
+    ps_job_await_turn(query, &turn, ps_now_us() + PS_TURN_COMES_WITHIN_US);
     pthread_mutex_lock(&consumer->taking);
     keep_waiting(query);
     bool later = ps_consumer_rebalances(consumer) || rd_kafka_assignment_lost(consumer->client.rk);
@@ -220,7 +220,7 @@ static bool is_assigned(const struct ps_consumer *consumer, const rd_kafka_topic
 /*
  * librdkafka would begin a partition that is not paused again at the wrong offset (until 2.4.0, #2593). So this
  * function resumes only partitions that it has paused. While the listener runs, its partitions are not assigned yet:
- * ps_consumer_rebalance pauses them.
+ * ps_consumer_change_assignment pauses them.
  */
 static void consumer_pause(struct ps_consumer_job *query, bool paused)
 {

@@ -84,7 +84,7 @@ static void pause_assigned(struct ps_consumer *consumer, const rd_kafka_topic_pa
 
 /* ---- what the group requires ---- */
 
-void ps_consumer_rebalance(struct ps_consumer *consumer, rd_kafka_event_t *event)
+void ps_consumer_change_assignment(struct ps_consumer *consumer, rd_kafka_event_t *event)
 {
     rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(event);
     bool assigned = rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
@@ -181,20 +181,20 @@ bool ps_consumer_holds_back(struct ps_consumer *consumer)
     return true;
 }
 
-/* A revocation takes its turn among the commits (commits.c). False: nothing is on its way. */
-static bool join_line(struct ps_consumer *consumer)
+/* A revocation takes its turn among the commits (commits.c). True: some are on their way, and the answer waits for them. */
+static bool waits_for_turn(struct ps_consumer *consumer)
 {
     struct ps_rebalance *rebalance = &consumer->rebalance;
     rebalance->turn = (struct ps_commit_turn){ .yields = true };
     ps_commit_turn_join(consumer, &rebalance->turn);
     rebalance->has_turn = true;
     if (ps_commit_turn_has_come(consumer, &rebalance->turn)) return false;
-    atomic_store(&rebalance->hold_until_us, ps_now_us() + PS_LONGEST_TURN_US);
+    atomic_store(&rebalance->hold_until_us, ps_now_us() + PS_TURN_COMES_WITHIN_US);
     return true;
 }
 
-/* Between the listener and the answer. False: the answer has nothing to wait for. */
-static bool prepare_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen)
+/* Between the listener and the answer. True: the answer waits for something. */
+static bool waits_before_answer(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *chosen)
 {
     struct ps_rebalance *rebalance = &consumer->rebalance;
     const rd_kafka_topic_partition_list_t *partitions = rd_kafka_event_topic_partition_list(rebalance->event);
@@ -204,7 +204,7 @@ static bool prepare_answer(struct ps_consumer *consumer, const rd_kafka_topic_pa
     if (chosen) rebalance->chosen = ps_plain_copy(chosen);
     if (assigned) return ask_for_starts(consumer, partitions); /* M:group_finds_starts */
     /* M:revocation_takes_turn */
-    return !rebalance->lost && atomic_load(&consumer->client.state) == PS_OPEN && join_line(consumer);
+    return !rebalance->lost && atomic_load(&consumer->client.state) == PS_OPEN && waits_for_turn(consumer);
 }
 
 static void end_answer(struct ps_consumer *consumer)
@@ -226,8 +226,8 @@ void ps_consumer_answer_locked(struct ps_consumer *consumer, const rd_kafka_topi
 {
     const struct ps_rebalance *rebalance = &consumer->rebalance;
     if (rebalance->state == PS_REBALANCE_NONE) return;
-    if (rebalance->state != PS_REBALANCE_PREPARED && prepare_answer(consumer, chosen)) return;
-    ps_consumer_rebalance(consumer, rebalance->event);
+    if (rebalance->state != PS_REBALANCE_PREPARED && waits_before_answer(consumer, chosen)) return;
+    ps_consumer_change_assignment(consumer, rebalance->event);
     end_answer(consumer);
     ps_bell_ring(&consumer->bell); /* other threads have taken nothing meanwhile */
 }

@@ -96,7 +96,14 @@ module Penstock
       end
 
       def topic_of(name, id, internal, operations, partitions)
-        Topic.new(name:, id:, internal:, partitions: partitions.sort_by(&:id), authorized_operations: operations_of(operations))
+        partitions = partitions.sort_by(&:id) unless ordered?(partitions)
+        Topic.new(name:, id:, internal:, partitions:, authorized_operations: operations_of(operations))
+      end
+
+      # As brokers mostly list them: to sort those of 1,000 topics would take a fifth of the time that needs the GVL.
+      def ordered?(partitions)
+        number = -1
+        partitions.all? { |partition| partition.id == (number += 1) }
       end
 
       SHORTEST = 0.005 # seconds between the first two looks, then twice as long each time

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "stringio"
+require "penstock/cli"
 require_relative "../test_helper"
 require_relative "../support/app_test_case"
 require_relative "../support/shared_kafka"
@@ -57,6 +59,33 @@ class KafkaAppTest < AppTestCase
     assert_equal [20, :caught_up], seen(2)
   end
 
+  # Message 3 never succeeds, until the cause is mended, and its dead letter is sent again. Message 5 succeeds in the second topic.
+  def test_retry_topics_hold_back_no_commit_and_a_dead_letter_is_replayed
+    name, dead = topic(partitions: 1), topic(partitions: 1)
+    %w[0.5s 1s].each { |delay| cluster.create_topic("#{name}.#{@group}.retry.#{delay}", partitions: 1) }
+    tried = Hash.new(0)
+    mended = false
+    produce(name, 0...8, headers: { "trace" => "a" })
+    start(name, order: :unordered, retry: { topics: [0.5, 1] }, dead_letter: dead) do |record|
+      number = Integer(record.payload)
+      tried[number] += 1
+      raise "not yet" if (number == 3 && !mended) || (number == 5 && tried[5] < 3)
+
+      @seen << [number, record.headers.values_at("trace", "source_attempts")]
+    end
+    assert_equal [[0, nil], [1, nil], [2, nil], [4, nil], [5, "2"], [6, nil], [7, nil]],
+                 seen(7).map { |number, (_, attempts)| [number, attempts] }.sort
+    eventually { committed_offset(name) == 8 }
+    eventually { listed(dead).size == 1 }
+    assert_equal ["#{name}/0/3", "3", @group], listed(dead).first.values_at("source", "attempts", "group")
+    mended = true
+    assert_equal [0, "1 message sent\n"], dead_letters("replay", dead)
+    assert_equal [[3, ["a", nil]]], seen(1)
+    assert_equal [0, "0 messages sent\n"], dead_letters("replay", dead)
+    eventually { committed_offset(name) == 9 }
+    assert_equal 3 + 1, tried[3]
+  end
+
   # A second member with the same group.instance.id fences the first one, which has work that is not committed.
   def test_a_member_that_is_fenced_sees_it_in_its_work_and_commits_nothing_more
     name = topic(partitions: 1)
@@ -87,6 +116,15 @@ class KafkaAppTest < AppTestCase
   end
 
   private
+
+  def dead_letters(action, topic, *more)
+    out, err = StringIO.new, StringIO.new
+    status = Penstock::CLI.start(["dead-letters", action, topic, "-b", cluster.bootstrap_servers, *more], out:, err:)
+    assert_empty err.string
+    [status, out.string]
+  end
+
+  def listed(topic) = dead_letters("list", topic, "--json").last.lines.map { |line| JSON.parse(line) }
 
   def fenced_application(topic, processor, commits)
     Penstock.app do |app|

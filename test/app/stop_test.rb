@@ -2,6 +2,7 @@
 
 require_relative "../test_helper"
 require_relative "../support/app_test_case"
+require_relative "../support/broker_gate"
 
 # Stopping ends in its time with the right report, whatever hangs, and wherever it is called.
 class AppStopTest < AppTestCase
@@ -86,6 +87,23 @@ class AppStopTest < AppTestCase
     report = stop_in_time(server)
     assert_equal [3, [[name, 0, 0]]], [report.status, report.blockers.map { |one| [one.topic, one.partition, one.offset] }]
     waiting.close
+  end
+
+  # Nobody answers a commit, nor the next ones.
+  def test_a_commit_hangs
+    own = own_cluster
+    own.create_topic("orders", partitions: 1)
+    gate = BrokerGate.new(own.bootstrap_servers)
+    define_singleton_method(:cluster) { gate }
+    commits = Array.new(20) { gate.hold(:offset_commit) }
+    server = start("orders") { |record| @seen << record.offset }
+    produce("orders", ["a"])
+    assert_equal [0], seen(1)
+    commits.first.await_request
+    report = stop_in_time(server)
+    assert_equal [3, [], [@group]], [report.status, report.blockers, report.groups]
+  ensure
+    gate&.close
   end
 
   # Work holds a revocation back when the application stops.

@@ -25,6 +25,14 @@ module Penstock
         @done = 0
       end
 
+      # @param count [Integer] messages that it keeps
+      # @return [Slice] the others
+      def split(count)
+        rest = Slice.new(@run, @first + count, @count - count, @lane)
+        @count = count
+        rest
+      end
+
       # Takes what is processed off the beginning.
       def advance
         @first += @done
@@ -89,31 +97,20 @@ module Penstock
       def over? = !@busy && @slices.empty?
 
       # @param most [Integer] messages
-      # @return [Array<Slice>]
-      def take(most)
+      # @param taken [Array<Slice>] gets them
+      def take(most, taken)
         most = 1 if @dead || @alone.positive?
-        return take_slice if @slices.size == 1 && @slices.first.count <= most
-
-        taken = []
-        while most.positive? && (slice = @slices.shift)
-          @slices.unshift(Slice.new(slice.run, slice.first + most, slice.count - most, self)) if slice.count > most
-          slice.count = [slice.count, most].min
-          most -= slice.count
+        left = most
+        while left.positive? && (slice = @slices.shift)
+          @slices.unshift(slice.split(left)) if slice.count > left
+          left -= slice.count
           taken << slice
         end
-        @last_size = taken.sum(&:count)
-        taken
+        @last_size = most - left
       end
 
       # @return [Integer] messages
       def size = @slices.sum(&:count)
-
-      private
-
-      def take_slice
-        @last_size = @slices.first.count
-        [@slices.shift]
-      end
     end
     private_constant :Lane
   end

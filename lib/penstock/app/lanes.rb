@@ -59,8 +59,8 @@ module Penstock
           lane.offered = false
           next unless lane.ready?
 
-          slices.concat(taken = take_from(lane, allowed))
-          count = taken.sum(&:count)
+          take_from(lane, allowed, slices)
+          count = lane.last_size
           left = lane.dead || @size ? 0 : left - count
           allowed -= count
         end
@@ -87,10 +87,10 @@ module Penstock
 
       private
 
-      def take_from(lane, allowed)
+      def take_from(lane, allowed, slices)
         lane.busy = true
         end_gathering(lane) if @size
-        lane.take(@size || [MOST, allowed].min)
+        lane.take(@size || [MOST, allowed].min, slices)
       end
 
       def add_by_key(run, first, count)

@@ -179,6 +179,7 @@ module Penstock
 
         errors = {}.compare_by_identity
         work.slices.reverse_each { |slice| put_back(slice, errors) }
+        release
         work.slices.each { |slice| @lanes.leave(slice.lane) }
         return unless @state == :running
 
@@ -193,6 +194,7 @@ module Penstock
         slice.done = 1
         lane.alone -= 1 if lane.alone.positive?
         complete(slice)
+        release
         lane.slices.shift if slice.count.zero?
         lane.begin_message
         @lanes.leave(lane)
@@ -279,6 +281,7 @@ module Penstock
           lane.busy = false
           lane.over? ? @lanes.leave(lane) : offer(lane)
         end
+        release
       end
 
       def put_back(slice, errors)
@@ -311,7 +314,6 @@ module Penstock
         unless @revoked
           @open -= slice.done
           @tracker.complete(slice.run, slice.first, slice.done)
-          release
         end
         slice.advance
       end

@@ -43,7 +43,7 @@ module Penstock
       def size = @slices.sum(&:count)
 
       # @return [Boolean] whether every message is processed
-      def done? = @slices.all? { |slice| slice.done == slice.count && slice.error.nil? }
+      def done? = @slices.none? { |slice| slice.done < slice.count || slice.error }
 
       # Of a worker. Raises nothing.
       def run
@@ -127,6 +127,8 @@ module Penstock
       # the caches of the CPU. So each call costs more than a measurement without work shows.
       def run_directly(slice)
         @attempt = 1
+        return run_one(slice) if slice.count == 1
+
         partition = @partition
         runtime = partition.runtime
         latest = @started + TURN
@@ -137,6 +139,14 @@ module Penstock
           @processor.process(record)
           slice.done += 1
         end
+      end
+
+      # Of one message, as in the order of keys, without a block.
+      def run_one(slice)
+        return unless go_on?
+
+        @processor.process(@record = slice.run.batch[slice.first])
+        slice.done = 1
       end
 
       def run_each(slice)

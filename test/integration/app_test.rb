@@ -59,9 +59,10 @@ class KafkaAppTest < AppTestCase
     assert_equal [20, :caught_up], seen(2)
   end
 
-  # Message 3 never succeeds, until the cause is mended, and its dead letter is sent again. Message 5 succeeds in the second topic.
+  # Message 3 fails until the cause is mended and its dead letter is sent again. Message 5 succeeds in the second topic.
   def test_retry_topics_hold_back_no_commit_and_a_dead_letter_is_replayed
-    name, dead = topic(partitions: 1), topic(partitions: 1)
+    name = topic(partitions: 1)
+    dead = topic(partitions: 1)
     %w[0.5s 1s].each { |delay| cluster.create_topic("#{name}.#{@group}.retry.#{delay}", partitions: 1) }
     tried = Hash.new(0)
     mended = false
@@ -118,7 +119,8 @@ class KafkaAppTest < AppTestCase
   private
 
   def dead_letters(action, topic, *more)
-    out, err = StringIO.new, StringIO.new
+    out = StringIO.new
+    err = StringIO.new
     status = Penstock::CLI.start(["dead-letters", action, topic, "-b", cluster.bootstrap_servers, *more], out:, err:)
     assert_empty err.string
     [status, out.string]

@@ -82,17 +82,27 @@ static void add_hook(void)
 
 /* ---- what was polled ---- */
 
-struct penstock_taker *penstock_taker(void)
+VALUE penstock_taker_object(void)
 {
     static _Atomic uint64_t owners;
     VALUE thread = rb_thread_current(), object = rb_thread_local_aref(thread, id_taker); /* local to the fiber */
-    if (!NIL_P(object)) return rb_check_typeddata(object, &taker_type);
+    if (!NIL_P(object)) return object;
     add_hook();
     struct penstock_taker *taker;
     object = TypedData_Make_Struct(rb_cObject, struct penstock_taker, &taker_type, taker); /* a program may look at it */
     taker->owner = atomic_fetch_add(&owners, 1) + 1;
     rb_thread_local_aset(thread, id_taker, object);
-    return taker;
+    return object;
+}
+
+struct penstock_taker *penstock_taker_of(VALUE object)
+{
+    return rb_check_typeddata(object, &taker_type);
+}
+
+struct penstock_taker *penstock_taker(void)
+{
+    return penstock_taker_of(penstock_taker_object());
 }
 
 bool penstock_unreceived(const struct penstock_last_poll *polled)

@@ -347,6 +347,8 @@ struct penstock_taker { /* a fiber that polls */
 };
 
 struct penstock_taker *penstock_taker(void); /* of this fiber */
+VALUE penstock_taker_object(void);
+struct penstock_taker *penstock_taker_of(VALUE object);
 /* What it has polled last from the consumer. NULL: nothing. */
 struct penstock_last_poll *penstock_last_poll_of(const struct penstock_taker *taker, const struct ps_consumer *consumer);
 bool penstock_unreceived(const struct penstock_last_poll *polled);

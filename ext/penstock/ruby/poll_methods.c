@@ -21,7 +21,7 @@ struct polling {
     VALUE self;
     VALUE holder;               /* a Batch or Message that owns nothing yet */
     void (*own)(VALUE holder, struct ps_fetched *fetched);
-    struct penstock_taker *taker; /* this fiber; NULL: it takes no messages */
+    struct penstock_taker *taker; /* this fiber; NULL: it takes no messages, or is still to be looked up */
     enum ps_taken taken;
 };
 
@@ -143,7 +143,7 @@ static void wait_for_messages(struct polling *polling, VALUE timeout)
     struct ps_consumer *opened = penstock_consumer_open(polling->self);
     bool was_fatal = atomic_load(&opened->fatal);
     if (was_fatal) deadline_us = penstock_earlier(deadline_us, ps_now_us() + LONGEST_FATAL_WAIT_US);
-    polling->taker = penstock_taker();
+    if (!polling->taker) polling->taker = penstock_taker();
     polling->taking.owner = polling->taker->owner;
     polling->taking.consumer = opened;
     if (give_again(polling)) return;
@@ -240,14 +240,15 @@ static void give(const struct polling *polling, VALUE messages, void (*publish)(
     penstock_return(&returning);
 }
 
-/* `keeps`: the caller sees to interrupts. */
-static VALUE poll_one(VALUE self, VALUE timeout, bool keeps)
+/* `taker`: the caller sees to interrupts. */
+static VALUE poll_one(VALUE self, VALUE timeout, struct penstock_taker *taker)
 {
     VALUE message = penstock_message_allocate(penstock_consumer_deserializer(self));
-    struct polling polling = { .taking = { .max = 1, .single = true }, .self = self, .holder = message, .own = penstock_message_own };
+    struct polling polling = { .taking = { .max = 1, .single = true }, .self = self, .holder = message, .own = penstock_message_own,
+                               .taker = taker };
     take_messages(&polling, timeout);
     if (ps_taking_count(&polling.taking) == 0) return Qnil;
-    if (keeps) {
+    if (taker) {
         publish_message(self, message);
         if (polling.taking.unreceived) ps_ledger_receive(&polling.taking.consumer->ledger, polling.taker->owner, true);
     } else {
@@ -256,10 +257,16 @@ static VALUE poll_one(VALUE self, VALUE timeout, bool keeps)
     return message;
 }
 
-/* next_message(timeout): the caller calls not_received if it is interrupted before it has kept the message. */
-static VALUE consumer_call_poll(VALUE self, VALUE timeout)
+/* What this fiber is for next_message. */
+static VALUE consumer_call_taker(VALUE self)
 {
-    return poll_one(self, timeout, true);
+    return penstock_taker_object();
+}
+
+/* next_message(timeout, taker): the caller calls not_received if it is interrupted before it has kept the message. */
+static VALUE consumer_call_poll(VALUE self, VALUE timeout, VALUE taker)
+{
+    return poll_one(self, timeout, penstock_taker_of(taker));
 }
 
 static VALUE consumer_call_not_received(VALUE self)
@@ -275,7 +282,7 @@ VALUE penstock_consumer_poll(int argc, VALUE *argv, VALUE self)
 {
     VALUE timeout = INT2FIX(DEFAULT_TIMEOUT_S);
     penstock_keywords(argc, argv, 0, "poll(timeout: 1)", 1, &sym_timeout, &timeout);
-    return poll_one(self, timeout, false);
+    return poll_one(self, timeout, NULL);
 }
 
 /* What this fiber has polled counts as processed, if polling again would say so. */
@@ -359,7 +366,8 @@ void penstock_poll_methods_init(VALUE client_class)
     penstock_last_poll_init();
     rb_define_method(client_class, "poll", penstock_consumer_poll, -1);
     rb_define_method(client_class, "poll_batch", penstock_consumer_poll_batch, -1);
-    rb_define_method(client_class, "next_message", consumer_call_poll, 1);
+    rb_define_method(client_class, "taker", consumer_call_taker, 0);
+    rb_define_method(client_class, "next_message", consumer_call_poll, 2);
     rb_define_method(client_class, "finish", consumer_call_finish, 0);
     rb_define_method(client_class, "not_received", consumer_call_not_received, 0);
     rb_define_method(client_class, "block_left", consumer_call_leave, 0);

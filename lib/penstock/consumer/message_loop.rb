@@ -18,7 +18,8 @@ module Penstock
       # @return [void]
       def run
         inside = ended = false
-        while (message = @client.next_message(@timeout)) || !@internals.closed?
+        taker = @client.taker
+        while (message = @client.next_message(@timeout, taker)) || !@internals.closed?
           next unless message
 
           inside = true # rubocop:disable Lint/UselessAssignment -- `ensure` reads it

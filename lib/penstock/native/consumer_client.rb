@@ -19,7 +19,9 @@ module Penstock
     #
     # @!method poll(timeout: 1)
     # @!method poll_batch(max: 100, timeout: 1)
-    # @!method next_message(timeout)
+    # @!method taker
+    #   @return [Object] what this fiber is for {#next_message}
+    # @!method next_message(timeout, taker)
     #   Polls like {#poll}. If an interrupt comes before the caller has kept the message, the caller calls {#not_received}.
     # @!method not_received
     #   What this fiber has polled last comes again with its next poll.

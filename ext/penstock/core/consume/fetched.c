@@ -213,7 +213,8 @@ static int32_t native_header(const rd_kafka_headers_t *list, size_t i, const cha
 
 static struct native_headers measure_headers(const rd_kafka_headers_t *list)
 {
-    struct native_headers headers = { .list = list, .count = list ? rd_kafka_header_cnt(list) : 0 };
+    struct native_headers headers = { .list = list };
+    if (list) headers.count = rd_kafka_header_cnt(list);
     for (size_t i = 0; i < headers.count; i++) {
         const char *name = "";
         const void *value;

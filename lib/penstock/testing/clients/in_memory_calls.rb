@@ -177,7 +177,8 @@ module Penstock
       end
 
       def end_within(_timeout) = nil
-      def next_message(timeout) = poll(timeout:)
+      def taker = nil
+      def next_message(timeout, _taker) = poll(timeout:)
 
       def not_received = nil
       def block_left = @left = true

@@ -607,6 +607,10 @@ class ConsumerTest < ConsumerTestCase
     { "session.timeout.ms": 10_000, "max.poll.interval.ms": 5_000 } => /max\.poll\.interval\.ms/,
     { "max.poll.interval.ms": 5_000 } =>
       /max\.poll\.interval\.ms \(5000\) must be at least session\.timeout\.ms \(45000, the default\)/,
+    { "heartbeat.interval.ms": 50_000 } =>
+      /session\.timeout\.ms \(45000, the default\) must be at least heartbeat\.interval\.ms \(50000\) \+ 1/,
+    { "session.timeout.ms": 3_000 } => /must be at least heartbeat\.interval\.ms \(3000, the default\) \+ 1/,
+    { "session.timeout.ms": 3_000, "heartbeat.interval.ms": 3_000 } => /heartbeat\.interval\.ms \(3000\) \+ 1/,
     { "fetch.max.bytes": 100_000 } =>
       /fetch\.max\.bytes \(100000\) must be at least message\.max\.bytes \(1000000, the default\)/,
     { "fetch.max.bytes": 2_000_000, "receive.message.max.bytes": 2_000_511 } =>

@@ -270,6 +270,9 @@ module Penstock
     # Polls and yields each message until the block or another thread closes the consumer. Without a block, returns an
     # Enumerator. A Consumer is no Enumerable: most of its methods, such as `count` and `to_a`, would never return.
     #
+    # A message of an Enumerator counts as processed when the Enumerator fetches the next one. So of `each.each_slice(10)` nine
+    # count before your block gets them: use {#poll_batch}, or `config.mark = :manual`.
+    #
     # Blocks: like {#poll}, repeatedly.
     #
     # @overload each(timeout: 1)

@@ -88,7 +88,7 @@ class ConsumerCommitterTest < ConsumerTestCase
   # Without a coordinator librdkafka answers no commit. Closing waits for one as long as session.timeout.ms.
   slow def test_a_consumer_without_brokers_delays_no_other
     name = filled(1)
-    lost = unreachable_consumer("group.id": "lost", "enable.auto.commit": false, "session.timeout.ms": 2_000)
+    lost = unreachable_consumer("group.id": "lost", "enable.auto.commit": false, "session.timeout.ms": 4_000)
     lost.assign("orders" => [0])
     lost.commit({ "orders" => { 0 => 1 } }, async: true)
     one = member(name)

@@ -562,6 +562,31 @@ class ConsumerTest < ConsumerTestCase
     assert_equal [["a"], :topic_authorization_failed, ["b"]], polled
   end
 
+  # Librdkafka gives such a partition up. The error's advice is to seek.
+  def test_a_seek_begins_a_partition_whose_offset_does_not_exist
+    name = topic(partitions: 2)
+    2.times { |partition| produce(name, %w[a b c], partition:) }
+    [group_consumer("auto.offset.reset": "error").subscribe(name),
+     consumer("auto.offset.reset": "error").assign(name => { 0 => 500, 1 => 500 })].each do |one|
+      2.times { eventually { raises_no_offset?(one) } }
+      one.seek({ name => { 0 => 1, 1 => :end } })
+      messages = take(one, 2)
+      assert_equal %w[b c], messages.map(&:payload)
+      assert one.mark(messages.last)
+      produce(name, ["behind the end"], partition: 1)
+      assert_equal ["behind the end"], take(one, 1).map(&:payload)
+      one.seek(name, 0, 2)
+      assert_equal %w[c], take(one, 1).map(&:payload)
+    end
+  end
+
+  def raises_no_offset?(one)
+    one.poll(timeout: 0.1)
+    false
+  rescue Penstock::ConsumeError => e
+    e.code == :auto_offset_reset
+  end
+
   # For longer than max.poll.interval.ms.
   thorough slow def test_a_member_with_many_errors_to_raise_keeps_its_partitions
     own = own_cluster
@@ -607,6 +632,10 @@ class ConsumerTest < ConsumerTestCase
     { "session.timeout.ms": 10_000, "max.poll.interval.ms": 5_000 } => /max\.poll\.interval\.ms/,
     { "max.poll.interval.ms": 5_000 } =>
       /max\.poll\.interval\.ms \(5000\) must be at least session\.timeout\.ms \(45000, the default\)/,
+    { "heartbeat.interval.ms": 50_000 } =>
+      /session\.timeout\.ms \(45000, the default\) must be at least heartbeat\.interval\.ms \(50000\) \+ 1/,
+    { "session.timeout.ms": 3_000 } => /must be at least heartbeat\.interval\.ms \(3000, the default\) \+ 1/,
+    { "session.timeout.ms": 3_000, "heartbeat.interval.ms": 3_000 } => /heartbeat\.interval\.ms \(3000\) \+ 1/,
     { "fetch.max.bytes": 100_000 } =>
       /fetch\.max\.bytes \(100000\) must be at least message\.max\.bytes \(1000000, the default\)/,
     { "fetch.max.bytes": 2_000_000, "receive.message.max.bytes": 2_000_511 } =>

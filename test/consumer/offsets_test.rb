@@ -108,6 +108,24 @@ class ConsumerOffsetsTest < ConsumerTestCase
     assert_raises(ArgumentError) { one.watermarks("topic" => [1], topic: [1]) }
   end
 
+  # Librdkafka takes them for topics that somebody may still create.
+  def test_what_no_topic_can_be_called_raises_at_once
+    one = unreachable_consumer("group.id": "g")
+    ["a b", "a\xFF", "\u00e4", "x" * 250, "", "a\0", "a\n", "..", :"a b"].each do |name|
+      [-> { one.subscribe(name) }, -> { one.assign(name => [0]) }, -> { one.commit({ name => { 0 => 1 } }) },
+       -> { one.lag(name => [0]) }, -> { one.committed(name, 0) },
+       -> { one.watermarks(name, 0) }, -> { one.seek(name, 0, 1) }].each do |call|
+        assert_match(/is not a valid topic name/, assert_raises(ArgumentError, name.inspect, &call).message)
+      end
+    end
+  end
+
+  def test_a_topic_that_is_subscribed_to_twice_counts_once
+    name = topic(partitions: 1)
+    produce(name, %w[a])
+    assert_equal %w[a], take(group_consumer.subscribe(name, name.to_sym, [name]), 1).map(&:payload)
+  end
+
   # ---- going back for good ----
 
   def test_a_seek_with_commit_goes_back_for_all_members
@@ -356,7 +374,7 @@ class ConsumerOffsetsTest < ConsumerTestCase
     name = filled(5)
     one = member(name)
     bytes = "\xFFa\xC3\x80".b
-    assert one.commit({ name => { 0 => Penstock::Offset.new(offset: 5, metadata: bytes) } })
+    assert one.commit({ name => { 0 => Penstock::Offset.__send__(:received, 5, nil, bytes) } })
     found = one.committed(name, 0, metadata: true)[0]
     assert_equal [5, bytes, Encoding::BINARY], [found.offset, found.metadata, found.metadata.encoding]
     assert Ractor.shareable?(found)
@@ -387,6 +405,7 @@ class ConsumerOffsetsTest < ConsumerTestCase
     in { offset: 5, metadata: String } then nil
     end
     [{ offset: -1 }, { offset: "5" }, { offset: 5, leader_epoch: -1 }, { offset: 5, metadata: :x }, { offset: 5, metadata: "\0" },
+     { offset: 5, metadata: "a\xFF" }, { offset: 5, metadata: "\u00e4".encode("ISO-8859-1") },
      { offset: 5, metdata: "x" }, {}].each do |wrong|
       assert_raises(ArgumentError) { Penstock::Offset.new(**wrong) }
     end

@@ -88,6 +88,24 @@ class ConsumerSetTest < ConsumerTestCase
     assert_equal :group_authorization_failed, seen.first[:error].code
   end
 
+  # The program may have rescued the first error.
+  def test_a_consumer_with_a_fatal_error_is_returned_again
+    own = own_cluster
+    own.create_topic("fatal", partitions: 1)
+    kafka = { "group.instance.id": "me", "heartbeat.interval.ms": 50, log_level: 0 }
+    one = group_consumer(servers: own.bootstrap_servers, **kafka) { |config| config.logger = Logger.new(nil) }.subscribe("fatal")
+    set = Set.new(one)
+    own.inject_errors(:heartbeat, :fenced_instance_id)
+    raised = 0
+    eventually do
+      set.wait(timeout: 60).each { |ready| ready.poll_batch(timeout: 0) }
+      false
+    rescue Penstock::ConsumeError => e
+      assert_equal [:fenced_instance_id, true], [e.code, e.fatal?]
+      (raised += 1) == 3
+    end
+  end
+
   def test_a_consumer_that_already_has_messages_when_it_is_added_is_returned
     name = topic(partitions: 1)
     produce(name, %w[a b])
@@ -298,7 +316,8 @@ class ConsumerSetTest < ConsumerTestCase
 
   alone slow def test_an_idle_consumer_is_returned_for_a_poll_in_half_of_max_poll_interval
     one, other = idle(2).first
-    brief = consumer("group.id": "brief", "max.poll.interval.ms": 1_000, "session.timeout.ms": 1_000).assign(topic => { 0 => 0 })
+    brief = consumer("group.id": "brief", "max.poll.interval.ms": 1_000, "session.timeout.ms": 1_000,
+                     "heartbeat.interval.ms": 300).assign(topic => { 0 => 0 })
     set = Set.new(one, other, brief)
     quiet(set)
     returned = 3.times.map do

@@ -202,7 +202,7 @@ class Allocations
   end
 
   path("calls of a consumer that time out or are interrupted", divisor: 20) do |loop, _|
-    @lone ||= new_consumer(UNREACHABLE, "group.id": "lone", "session.timeout.ms": 1_000).subscribe("x")
+    @lone ||= new_consumer(UNREACHABLE, "group.id": "lone", "session.timeout.ms": 4_000).subscribe("x")
     expect_error(Penstock::ConsumeError, Penstock::ConsumeTimeoutError) { @lone.committed("known", [0], timeout: 0.001) }
     expect_error(Penstock::ConsumeError, Penstock::ConsumeTimeoutError) { @lone.watermarks("known", 0, timeout: 0.001) }
     interrupted { @lone.poll(timeout: 10) }

@@ -244,6 +244,7 @@ static void check_group_settings(rd_kafka_conf_t *conf, VALUE settings)
                                            "group.protocol.type" };
     if (!was_given(settings, "group.protocol", NULL) || !conf_is(conf, "group.protocol", "consumer")) {
         check_at_least(conf, settings, "max.poll.interval.ms", "session.timeout.ms", 0);
+        check_at_least(conf, settings, "session.timeout.ms", "heartbeat.interval.ms", 1); /* the group would remove the member */
         return;
     }
     for (size_t i = 0; i < sizeof(classic) / sizeof(*classic); i++)

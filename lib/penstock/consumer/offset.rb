@@ -13,8 +13,8 @@ module Penstock
     # @return [Integer, nil] of the leader that stored the message before it. Brokers compare it, to find that a partition was
     #   truncated. Requires librdkafka 2.1 or newer
     attr_reader :leader_epoch
-    # @return [String, nil] a text of the program, frozen. Brokers accept up to `offset.metadata.max.bytes`, by default 4,096.
-    #   Of a committed offset it has the bytes that were committed. If they are not valid UTF-8, because another client has
+    # @return [String, nil] a text of the program in UTF-8, frozen. Brokers accept up to `offset.metadata.max.bytes`, by default
+    #   4,096. Of a committed offset it has the bytes that were committed. If they are not valid UTF-8, because another client has
     #   committed them, the encoding is `Encoding::BINARY`
     attr_reader :metadata
 
@@ -40,7 +40,7 @@ module Penstock
       Keywords.check("new(offset: 5, metadata: \"...\")", %i[offset leader_epoch metadata], more, wrong)
       @offset = number(:offset, offset, 63)
       @leader_epoch = leader_epoch && number(:leader_epoch, leader_epoch, 31)
-      @metadata = metadata && text(metadata)
+      @metadata = metadata && utf8(text(metadata))
       freeze
     end
 
@@ -76,6 +76,13 @@ module Penstock
       return value if value.is_a?(Integer) && value.between?(0, (2**bits) - 1)
 
       raise ArgumentError, ":#{name} must be an Integer from 0 to #{(2**bits) - 1}, not #{value.inspect}"
+    end
+
+    # Brokers store a text: they replace other bytes. Those that another client has committed can be committed again.
+    def utf8(metadata)
+      return metadata if metadata.dup.force_encoding(Encoding::UTF_8).valid_encoding?
+
+      raise ArgumentError, ":metadata must be UTF-8; brokers would store other bytes"
     end
 
     def text(metadata)

@@ -25,7 +25,8 @@ module Penstock
         @internals.need_group("subscribe")
         raise ArgumentError, "subscribe requires at least one topic" if topics.empty?
 
-        @client.subscribe(topics.map { |topic| [topic_or_pattern(topic), -1, INVALID_OFFSET] })
+        # librdkafka rejects a list with an equal name without saying so.
+        @client.subscribe(topics.map { |topic| topic_or_pattern(topic) }.uniq.map { |topic| [topic, -1, INVALID_OFFSET] })
         @subscribed = @group_assigns = true
         @internals.watch
       end

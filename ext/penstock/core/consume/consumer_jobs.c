@@ -37,46 +37,6 @@ static void keep_held(struct ps_consumer_job *query)
 }
 
 /*
- * librdkafka commits a stored offset only if it is behind the committed one, and a seek does not change the stored offset. So
- * after a seek back, it would commit the later offset again. The ledger forgets what was processed before librdkafka gets the
- * earlier offset. So no other thread gives it the later one afterwards.
- */
-static void consumer_seek(struct ps_consumer_job *query)
-{
-    int64_t deadline_us = ps_deadline_us(query->timeout_ms);
-    for (int i = 0; i < query->list->cnt; i++) /* the program has asked the group, which has no offset */
-        if (query->list->elems[i].offset == RD_KAFKA_OFFSET_INVALID) query->list->elems[i].offset = query->consumer->reset;
-    if (!ps_starts_find(query)) { /* M:seek_finds_starts */
-        query->err = RD_KAFKA_RESP_ERR__DESTROY;
-        return;
-    }
-    int timeout_ms = seek_timeout_ms(ps_remaining_ms(deadline_us));
-    bool back = query->call == PS_CONSUMER_SEEK_BACK, rewind = query->call == PS_CONSUMER_REWIND;
-    struct ps_consumer *consumer = query->consumer;
-    rd_kafka_topic_partition_list_t *stored = rd_kafka_topic_partition_list_new(query->list->cnt);
-    rd_kafka_topic_partition_list_t *moved = rd_kafka_topic_partition_list_new(query->list->cnt);
-    pthread_mutex_lock(&consumer->taking); /* no thread takes a message from before, or answers a rebalance, meanwhile */
-    if (rewind) keep_held(query); /* M:rewind_keeps_held */
-    if (query->list->cnt > 0) job_take_error(query, rd_kafka_seek_partitions(consumer->client.rk, query->list, timeout_ms));
-    for (int i = 0; !query->err && i < query->list->cnt; i++) {
-        const rd_kafka_topic_partition_t *place = &query->list->elems[i];
-        if (place->err) continue;
-        rd_kafka_topic_partition_list_add(moved, place->topic, place->partition)->offset = place->offset;
-        if (rewind) ps_ledger_rewind(&consumer->ledger, place->topic, place->partition, place->offset);
-        else ps_ledger_seek(&consumer->ledger, place->topic, place->partition, place->offset, back);
-        if (back) ps_copy_place(stored, place);
-    }
-    /* M:rewound_offset_stored */
-    if (stored->cnt > 0 && consumer->settings.grouped) rd_kafka_offsets_store(consumer->client.rk, stored);
-    ps_consumer_drop_messages(consumer, moved);
-    pthread_mutex_unlock(&consumer->taking);
-    if (rewind && moved->cnt > 0) ps_news_add(&consumer->news, PS_NEWS_REWOUND, RD_KAFKA_RESP_ERR_NO_ERROR, false, moved, NULL);
-    ps_consumer_marked(consumer); /* what comes again is not in work */
-    rd_kafka_topic_partition_list_destroy(stored);
-    rd_kafka_topic_partition_list_destroy(moved);
-}
-
-/*
  * rd_kafka_assign returns while librdkafka's main thread is still stopping the previous assignment. If it has to stop the
  * same partition again before it has finished, it fails an assertion (rktp_started; 2.0.2 and 2.14), which ends the process.
  * librdkafka does not report when it has finished. So only one thread assigns at a time. If there was an earlier assignment, it
@@ -177,6 +137,15 @@ static rd_kafka_resp_err_t assign_again(struct ps_consumer *consumer, rd_kafka_t
     return err;
 }
 
+/* With `taking`, so that no rebalance stops the partitions meanwhile. */
+static void await_stops(const struct ps_consumer *consumer)
+{
+    for (int i = 0; i < STEPS_OF_STOPPING; i++) {
+        assigns_partitions(consumer->client.rk);
+        usleep(STEP_US);
+    }
+}
+
 /* Assigns those partitions of the list anew that librdkafka has not begun. If a rebalance is about to change the assignment, the taking
  * thread starts such a job again later. */
 static void consumer_restart(struct ps_consumer_job *query)
@@ -195,13 +164,91 @@ static void consumer_restart(struct ps_consumer_job *query)
     bool later = ps_consumer_rebalances(consumer) || rd_kafka_assignment_lost(consumer->client.rk);
     if (query->list->cnt > 0 && !later) query->err = assign_again(consumer, query->list);
     if (later) atomic_store(&consumer->restart_us, ps_now_us() + RESTART_AGAIN_US);
-    for (int i = 0; !later && i < STEPS_OF_STOPPING; i++) { /* with `taking`, so that no rebalance stops them meanwhile */
-        assigns_partitions(consumer->client.rk);
-        usleep(STEP_US);
+    if (!later) await_stops(consumer);
+    pthread_mutex_unlock(&consumer->taking);
+    ps_commit_turn_leave(consumer, &turn);
+    pthread_mutex_unlock(&consumer->assigning);
+}
+
+/* ---- seeking ---- */
+
+/* librdkafka has given it up: its offset does not exist, and auto.offset.reset is "error". It does not seek then (2.0.2 to 2.15). */
+static bool is_stopped(const struct ps_consumer *consumer, const rd_kafka_topic_partition_t *place)
+{
+    return place->err == RD_KAFKA_RESP_ERR__STATE &&
+           rd_kafka_topic_partition_list_find(consumer->assigned, place->topic, place->partition) != NULL;
+}
+
+/* Assigns the partitions anew that librdkafka has given up. They begin where the program seeks to. */
+static void begin_stopped(struct ps_consumer_job *query, bool back)
+{
+    struct ps_consumer *consumer = query->consumer;
+    struct ps_commit_turn turn = { 0 };
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
+    pthread_mutex_lock(&consumer->assigning);
+    ps_commit_turn_join(consumer, &turn);
+    ps_job_await_turn(query, &turn, ps_now_us() + PS_TURN_COMES_WITHIN_US);
+    pthread_mutex_lock(&consumer->taking);
+    bool can = !ps_consumer_rebalances(consumer) && !rd_kafka_assignment_lost(consumer->client.rk);
+    for (int i = 0; can && i < query->list->cnt; i++)
+        if (is_stopped(consumer, &query->list->elems[i])) ps_copy_place(list, &query->list->elems[i]);
+    for (int i = 0; i < list->cnt; i++) list->elems[i].err = RD_KAFKA_RESP_ERR_NO_ERROR;
+    if (list->cnt > 0 && assign_again(consumer, list) == RD_KAFKA_RESP_ERR_NO_ERROR) {
+        for (int i = 0; i < query->list->cnt; i++) {
+            rd_kafka_topic_partition_t *place = &query->list->elems[i];
+            if (!rd_kafka_topic_partition_list_find(list, place->topic, place->partition)) continue;
+            ps_ledger_seek(&consumer->ledger, place->topic, place->partition, place->offset, back);
+            place->err = RD_KAFKA_RESP_ERR_NO_ERROR;
+        }
+        await_stops(consumer);
     }
     pthread_mutex_unlock(&consumer->taking);
     ps_commit_turn_leave(consumer, &turn);
     pthread_mutex_unlock(&consumer->assigning);
+    rd_kafka_topic_partition_list_destroy(list);
+}
+
+/*
+ * librdkafka commits a stored offset only if it is behind the committed one, and a seek does not change the stored offset. So
+ * after a seek back, it would commit the later offset again. The ledger forgets what was processed before librdkafka gets the
+ * earlier offset. So no other thread gives it the later one afterwards.
+ */
+static void consumer_seek(struct ps_consumer_job *query)
+{
+    int64_t deadline_us = ps_deadline_us(query->timeout_ms);
+    for (int i = 0; i < query->list->cnt; i++) /* the program has asked the group, which has no offset */
+        if (query->list->elems[i].offset == RD_KAFKA_OFFSET_INVALID) query->list->elems[i].offset = query->consumer->reset;
+    if (!ps_starts_find(query)) { /* M:seek_finds_starts */
+        query->err = RD_KAFKA_RESP_ERR__DESTROY;
+        return;
+    }
+    int timeout_ms = seek_timeout_ms(ps_remaining_ms(deadline_us));
+    bool back = query->call == PS_CONSUMER_SEEK_BACK, rewind = query->call == PS_CONSUMER_REWIND, stopped = false;
+    struct ps_consumer *consumer = query->consumer;
+    rd_kafka_topic_partition_list_t *stored = rd_kafka_topic_partition_list_new(query->list->cnt);
+    rd_kafka_topic_partition_list_t *moved = rd_kafka_topic_partition_list_new(query->list->cnt);
+    pthread_mutex_lock(&consumer->taking); /* no thread takes a message from before, or answers a rebalance, meanwhile */
+    if (rewind) keep_held(query); /* M:rewind_keeps_held */
+    if (query->list->cnt > 0) job_take_error(query, rd_kafka_seek_partitions(consumer->client.rk, query->list, timeout_ms));
+    for (int i = 0; !query->err && i < query->list->cnt; i++) {
+        const rd_kafka_topic_partition_t *place = &query->list->elems[i];
+        stopped |= is_stopped(consumer, place);
+        if (place->err) continue;
+        rd_kafka_topic_partition_list_add(moved, place->topic, place->partition)->offset = place->offset;
+        if (rewind) ps_ledger_rewind(&consumer->ledger, place->topic, place->partition, place->offset);
+        else ps_ledger_seek(&consumer->ledger, place->topic, place->partition, place->offset, back);
+        if (back) ps_copy_place(stored, place);
+    }
+    stopped &= !ps_consumer_rebalances(consumer); /* a listener seeks, perhaps in an `assign` */
+    /* M:rewound_offset_stored */
+    if (stored->cnt > 0 && consumer->settings.grouped) rd_kafka_offsets_store(consumer->client.rk, stored);
+    ps_consumer_drop_messages(consumer, moved);
+    pthread_mutex_unlock(&consumer->taking);
+    if (stopped && !rewind) begin_stopped(query, back);
+    if (rewind && moved->cnt > 0) ps_news_add(&consumer->news, PS_NEWS_REWOUND, RD_KAFKA_RESP_ERR_NO_ERROR, false, moved, NULL);
+    ps_consumer_marked(consumer); /* what comes again is not in work */
+    rd_kafka_topic_partition_list_destroy(stored);
+    rd_kafka_topic_partition_list_destroy(moved);
 }
 
 /* Whether the group has assigned the partition, and no thread has answered yet. */

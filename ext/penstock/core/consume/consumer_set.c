@@ -163,6 +163,8 @@ void ps_consumer_set_free(struct ps_consumer_set *set)
 
 /* ---- looking ---- */
 
+enum { FATAL_AGAIN_US = 1000 * 1000 };
+
 /* Neither of these two times rings the bell. */
 static void due_by(struct ps_consumer_set *set, struct ps_set_consumer *one, int64_t us, int64_t now_us)
 {
@@ -188,6 +190,12 @@ static bool note_problem(struct ps_consumer_set *set, struct ps_set_consumer *on
     return problem_us <= now_us;
 }
 
+/* Each poll after a fatal error raises it. Nothing else comes that would return the consumer. */
+static void note_fatal(struct ps_consumer_set *set, struct ps_set_consumer *one, int64_t now_us)
+{
+    if (atomic_load(&one->consumer->fatal)) due_by(set, one, now_us + FATAL_AGAIN_US, now_us);
+}
+
 /* A revocation is held back: a poll after that time answers it. */
 static void note_hold(struct ps_consumer_set *set, struct ps_set_consumer *one, int64_t now_us)
 {
@@ -205,6 +213,7 @@ static void look_at(struct ps_consumer_set *set, struct ps_set_consumer *one, ui
         one->ready |= note_rejection(set, one, now_us);
         one->ready |= note_problem(set, one, now_us);
         note_hold(set, one, now_us);
+        note_fatal(set, one, now_us);
     }
     one->due = false;
     if (one->ready) one->due_us = now_us + one->consumer->settings.set_polls_us; /* the program polls it now */

@@ -77,6 +77,19 @@ class AppFlowTest < PenstockTest
     assert_equal 2, @seen.count(@seen.first)
   end
 
+  # The pause may end while a worker leaves out what it has of the partition.
+  def test_a_pause_that_ends_at_once_keeps_the_order_of_a_key
+    seen = @seen
+    driver = drive(order: :key) do |message|
+      seen << message.payload
+      asked = 0
+      @place.define_singleton_method(:go_on?) { (asked += 1) != 2 } if seen.size == 1
+    end
+    produce(driver, "a", "b", "c", "d", key: "k")
+    driver.advance(10)
+    assert_equal %w[a b c d], @seen
+  end
+
   def test_a_batch_that_is_done_may_pause_and_seek
     seen = @seen
     driver = drive(batch: { size: 2 }) do |batch|

@@ -91,9 +91,13 @@ module Penstock
     end
 
     # With the route's option `offsets: :manual`: commits that this message and all before it need not come again. It happens with
-    # the next commit, at the latest when the partition is taken away. Never blocks.
+    # the next commit, at the latest when the partition is taken away.
+    #
+    # Blocks: until what was sent with {#produce} before is delivered. Raises if that fails, and names nothing then.
+    #
     # @param message [Message] of this partition; default {#record}
     # @return [Boolean] false: the partition was taken away, so they come again
+    # @raise [Error] when a message that was sent before is not delivered
     # @raise [UsageError] without `offsets: :manual`, or in `assigned`
     # @raise [ArgumentError] except in `process`, without a message; when it is of another partition
     def checkpoint(message = record)

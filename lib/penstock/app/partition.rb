@@ -104,8 +104,8 @@ module Penstock
         unless message.is_a?(Message) && place == [message.topic, message.partition]
           raise ArgumentError, "checkpoint needs a message of #{place.join("/")}, not #{message.inspect}"
         end
-        yield
 
+        yield
         return false if @revoked
 
         @tracker.checkpoint(message.offset + 1)

@@ -40,6 +40,9 @@ module Penstock
         @stopped = nil # lanes of this work that go no further
       end
 
+      # @return [nil] it calls none
+      def hook = nil
+
       # @return [Integer] messages
       def size = @slices.sum(&:count)
 

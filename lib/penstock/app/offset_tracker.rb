@@ -171,6 +171,7 @@ module Penstock
       # its end. What was handed out before counts no more, but workers may still have it.
       def begin_again(offset)
         @base = offset
+        @checkpoint = nil
         @skipped = []
         @released += @spans.clear
         @open = 0

@@ -58,6 +58,49 @@ class AppChaosTest < PenstockTest
     end
   end
 
+  # Its processor sends each message on, and some of that is not delivered. So it is what was delivered that counts, and what
+  # comes again after it is no defect.
+  class Sending < AppChaos
+    def initialize(...)
+      super
+      driver.instance_variable_get(:@runtime).sent.script { :msg_timed_out if @random.rand(15).zero? }
+    end
+
+    private
+
+    def process_one(message)
+      raise "poison" if message.payload == "poison"
+
+      @processor.produce({ topic: "out", key: message.partition.to_s, payload: message.offset.to_s })
+      raise Penstock::Processor::Skipped, "enough" if @processor.record && @random.rand(20).zero?
+
+      super
+    end
+
+    def finished(partition)
+      done = super.slice(*dead(partition))
+      driver.produced("out").each { |copy| done[copy[:payload].to_i] = true if copy[:key] == partition.to_s }
+      done
+    end
+
+    def dead(partition)
+      copies = driver.produced("dead").map { |copy| copy[:headers] }
+      copies.filter_map { |one| one["source_offset"].to_i if one["source_partition"] == partition.to_s }
+    end
+
+    def check_repetitions = nil
+  end
+
+  { "messages" => [:partition, {}], "keys" => [:key, {}], "unordered_messages" => [:unordered, {}],
+    "batches" => [:partition, { batch: { size: 5 } }], "batches_without_order" => [:unordered, { batch: { size: 5 } }] }
+    .each do |name, (order, options)|
+    define_method(:"test_nothing_is_lost_when_#{name}_are_sent_on_and_deliveries_fail") do
+      (FROM...(FROM + (SEEDS / 3))).each do |seed|
+        assert_operator produced(Sending.new(order, seed, **options)), :>, 0
+      end
+    end
+  end
+
   # @return [Integer]
   def produced(chaos)
     chaos.run(ROUNDS).produced

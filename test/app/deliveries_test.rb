@@ -84,6 +84,67 @@ class AppDeliveriesTest < PenstockTest
     end
   end
 
+  # Otherwise nothing of the partition would ever begin again.
+  def test_a_pause_behind_a_message_whose_delivery_failed_comes_again_with_it
+    pauses = 0
+    driver = drive(sending { |message| pause(5) if message.payload == "1" && (pauses += 1) <= 2 })
+    produce(driver, 3)
+    fail_deliveries(driver, 1)
+    driver.advance(60)
+    assert_equal %w[0 1 0 1 1 2], @seen
+    assert_equal 3, driver.committed("billing", "orders")
+  end
+
+  # ---- checkpoints ----
+
+  # A processor that collects messages, sends their number, and then names the last one.
+  def collecting(hook)
+    Class.new(Penstock::Processor) do
+      define_method(:process) do |message|
+        (@orders ||= []) << message
+        store if hook == :process
+      end
+      define_method(hook) { store } unless hook == :process
+      define_method(:store) do
+        return if @orders.nil? || @orders.empty?
+
+        produce({ topic: "bills", payload: @orders.size.to_s })
+        checkpoint(@orders.last)
+        @orders = []
+      end
+    end
+  end
+
+  %i[tick caught_up process].each do |hook|
+    define_method("test_a_checkpoint_in_#{hook}_does_not_pass_what_was_sent_before_it_and_not_delivered") do
+      driver = drive(collecting(hook), offsets: :manual, tick: 10, retry: { from: 200, to: 200 })
+      produce(driver, 3)
+      fail_deliveries(driver, 1)
+      driver.advance(70)
+      stored = bills(driver).sum { |bill| Integer(bill) }
+      assert_operator stored, :>=, driver.committed("billing", "orders").to_i
+      driver.crash
+      driver.advance(130)
+      assert_equal [3, 3], [bills(driver).sum { |bill| Integer(bill) }, driver.committed("billing", "orders")]
+    end
+  end
+
+  def test_a_checkpoint_in_a_batch_does_not_pass_what_was_sent_before_it_and_not_delivered
+    to = Class.new(Penstock::Processor) do
+      def process_batch(batch)
+        batch.each { |message| produce({ topic: "bills", payload: message.payload }) }
+        checkpoint(batch.last)
+      end
+    end
+    driver = drive(to, offsets: :manual, batch: { size: 5 }, retry: { from: 200, to: 200 })
+    produce(driver, 3)
+    fail_deliveries(driver, 1)
+    driver.advance(70)
+    assert_nil driver.committed("billing", "orders")
+    driver.advance(200)
+    assert_equal [%w[0 1 2], 3], [bills(driver).uniq.sort, driver.committed("billing", "orders")]
+  end
+
   # ---- what a crash repeats ----
 
   { partition: {}, key: { in_flight: 10 }, unordered: { in_flight: 10 } }.each do |order, options|

@@ -614,6 +614,22 @@ class AppDriverTest < PenstockTest
     assert_raises(Penstock::ConfigurationInvalidError) { app(order: :unordered, retry: RETRY, batch: { size: 5 }) }
   end
 
+  # Its messages would wait for ever, and the application would say so only when the first one has failed.
+  def test_topics_of_copies_that_no_broker_can_have
+    ["bad name", "a/b", "x" * 250, "a\n", "ä"].each do |dead_letter|
+      assert_raises(Penstock::ConfigurationInvalidError, dead_letter) { app(dead_letter:) }
+    end
+    ["billing:v2", "b" * 240].each do |name|
+      error = assert_raises(Penstock::ConfigurationInvalidError, name) do
+        Penstock.app do |app|
+          app.kafka = { "bootstrap.servers": "nowhere" }
+          app.group(name) { |group| group.topic "orders", to: ->(_) {}, order: :unordered, retry: RETRY }
+        end
+      end
+      assert_match(/orders\.#{name}\.retry/, error.message)
+    end
+  end
+
   # ---- what does not go on ----
 
   def stalls(application)

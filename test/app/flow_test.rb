@@ -77,6 +77,19 @@ class AppFlowTest < PenstockTest
     assert_equal 2, @seen.count(@seen.first)
   end
 
+  # The pause may end while a worker leaves out what it has of the partition.
+  def test_a_pause_that_ends_at_once_keeps_the_order_of_a_key
+    seen = @seen
+    driver = drive(order: :key) do |message|
+      seen << message.payload
+      asked = 0
+      @place.define_singleton_method(:go_on?) { (asked += 1) != 2 } if seen.size == 1
+    end
+    produce(driver, "a", "b", "c", "d", key: "k")
+    driver.advance(10)
+    assert_equal %w[a b c d], @seen
+  end
+
   def test_a_batch_that_is_done_may_pause_and_seek
     seen = @seen
     driver = drive(batch: { size: 2 }) do |batch|
@@ -107,6 +120,25 @@ class AppFlowTest < PenstockTest
     assert_equal [:tick, :tick, 0], @seen
   end
 
+  # It would change nothing, and the error would read as if it did.
+  { pause: 5, retry_in: 5, seek: 0, reject: "why", skip: "why" }.each do |method, argument|
+    define_method("test_#{method}_in_a_hook_is_wrong_usage") do
+      processor = Class.new(Penstock::Processor) do
+        define_method(:process) { |_| nil }
+        define_method(:tick) { public_send(method, argument) }
+      end
+      driver = Penstock::Testing.drive(Penstock.app do |app|
+        app.kafka = { "bootstrap.servers": "nowhere" }
+        app.group("billing") { |group| group.topic "orders", to: processor, tick: 40 }
+      end)
+      produce(driver, "a")
+      driver.advance(41)
+      error = driver.errors.first
+      assert_instance_of Penstock::UsageError, error
+      assert_match(/\b#{method} is for process\b/i, error.message)
+    end
+  end
+
   def test_a_pause_ends_with_the_assignment
     seen = @seen
     driver = drive { |message| seen.empty? && seen << :paused ? pause(1_000) : seen << message.offset }
@@ -133,6 +165,21 @@ class AppFlowTest < PenstockTest
     assert_equal %w[a b c d b c d e], @seen
     assert_equal [["consumer.consuming.seek", { partition: 0, offset: 3, attempt: 1, to: 1 }]], @events
     assert_equal [[], 5], [driver.errors, driver.committed("billing", "orders")]
+  end
+
+  # Otherwise what was processed before the seek would come again, although the application stopped in order.
+  { automatic: -> {}, manual: -> { checkpoint } }.each do |offsets, finish|
+    define_method("test_what_was_processed_before_a_seek_is_committed_with_#{offsets}_offsets") do
+      seen = @seen
+      driver = drive(offsets:) do |message|
+        instance_exec(&finish)
+        seek(:end) if (seen << message.payload).size == 3
+      end
+      produce(driver, "a", "b", "c", "d")
+      driver.run
+      assert_predicate driver.stop, :complete?
+      assert_equal offsets == :manual ? 3 : 2, driver.committed("billing", "orders")
+    end
   end
 
   { "the beginning" => [:beginning, %w[a a b c]], "the end" => [:end, %w[a]], "an offset" => [2, %w[a c]],

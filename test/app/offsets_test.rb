@@ -118,6 +118,19 @@ class AppOffsetsTest < Minitest::Test
     assert_equal 5, tracker.base
   end
 
+  # The log was truncated, for example. Otherwise the next member would begin behind messages that no checkpoint has named.
+  def test_a_checkpoint_does_not_outlive_reading_from_an_earlier_place
+    tracker = tracker(manual: true)
+    tracker.add(run_of(10, 11, 12))
+    tracker.checkpoint(13)
+    tracker.committed(*tracker.to_commit)
+    tracker.add(run_of(5, 6))
+    refute_predicate tracker, :dirty?
+    tracker.checkpoint(6)
+    assert_predicate tracker, :dirty?
+    assert_equal [6, nil], tracker.to_commit
+  end
+
   # An earlier member's map is not lost by a commit before everything was read again.
   def test_what_was_not_read_again_stays_in_the_map
     tracker = tracker(0, [[1, 14], [20, 30], [40, 1_000_000]])

@@ -67,6 +67,7 @@ class CLITopicsTest < PenstockTest
     status, _, err = cli("plan", "FILE", file: APP, name: "app.rb")
     assert_equal 1, status
     assert_match(/127\.0\.0\.1:1/, err)
+    assert_match(/brokers 127\.0\.0\.1:1\b/, cli("plan", "-r", "FILE", file: APP, name: "app.rb")[2]) # as of `penstock server`
     status, _, err = cli("plan", "FILE", "-b", "127.0.0.1:2", file: APP, name: "app.rb")
     assert_equal 1, status
     assert_match(/127\.0\.0\.1:2/, err)

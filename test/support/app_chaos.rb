@@ -57,7 +57,7 @@ class AppChaos
   def app(options)
     me = self
     processor = Class.new(Penstock::Processor) do
-      define_method(options.key?(:batch) ? :process_batch : :process) { |what| me.__send__(:process, what) }
+      define_method(options.key?(:batch) ? :process_batch : :process) { |what| me.__send__(:called, self, what) }
       define_method(:tick) { nil }
     end
     Penstock.app do |app|
@@ -80,6 +80,11 @@ class AppChaos
   end
 
   # ---- what a processor does ----
+
+  def called(processor, what)
+    @processor = processor
+    process(what)
+  end
 
   def process(what)
     return process_one(what) unless what.is_a?(Penstock::RecordBatch)

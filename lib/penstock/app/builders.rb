@@ -239,13 +239,21 @@ module Penstock
         route = Route.new(name, to, RouteOptions.complete(name, options), options.keys, Origin.here)
         check_dead_letter(route)
         Maker.new(route).check
-        @routes.push(route, *route.retry_routes(id))
+        @routes.push(route, *checked(route.retry_routes(id)))
         nil
       end
 
       private
 
       attr_reader :routes
+
+      # The names contain that of the group, for which brokers accept more. No copy could be stored there.
+      def checked(retry_routes)
+        wrong = retry_routes.find { |route| !RouteOptions.name?(route.topic) } or return retry_routes
+        raise ErrorFactory.build(ConfigurationInvalidError,
+                                 "retry: { topics: ... } needs the topic #{wrong.topic.inspect}, which is not a valid name",
+                                 "Use a group and a topic with letters, digits, dots, dashes and underscores, up to 249 in all.")
+      end
 
       # Its copies would fail again, and be copied again, for ever.
       def check_dead_letter(route)

@@ -14,6 +14,16 @@ module Penstock
       # @param slice [Slice] whose next message has sent it
       def sent(handle, slice) = (@sent ||= []) << [handle, slice, slice.done]
 
+      # What `process` or `process_batch` has sent until now. Raises the first failure.
+      def await_sent
+        sent = (@batch ? @produced : @sent) or return
+        @awaited ||= 0
+        while (handle, = sent[@awaited])
+          handle.wait
+          @awaited += 1
+        end
+      end
+
       # Messages before the first one whose delivery failed are processed; that one has failed.
       def await_deliveries
         return if @sent.nil?

@@ -136,6 +136,7 @@ module Penstock
 
       def seek(partition, lane, to)
         @main.event("consumer.consuming.seek") { { **about(partition, lane), to: } }
+        partition.subscription.commits.commit([partition]) # its tracker begins again
         partition.seek(to, lane)
         partition.subscription.detours.begin(partition)
         true

@@ -79,7 +79,7 @@ module Penstock
       def dirty?
         return !@checkpoint.nil? && @checkpoint != @committed if @manual
 
-        @changed && (@base != @committed || map != @committed_map)
+        @changed && !@base.nil? && (@base != @committed || map != @committed_map)
       end
 
       # @return [Array(Integer, String)] the offset to commit and its metadata; nil: nothing was handed out yet
@@ -171,6 +171,7 @@ module Penstock
       # its end. What was handed out before counts no more, but workers may still have it.
       def begin_again(offset)
         @base = offset
+        @checkpoint = nil
         @skipped = []
         @released += @spans.clear
         @open = 0

@@ -17,8 +17,12 @@ module Penstock
         return if @paused && @paused.at > @runtime.now + seconds
 
         @paused&.cancel
+        @asked_to_pause = true # an earlier pause may have ended meanwhile, and workers have messages of the partition
         @paused = @subscription.later(seconds, self) { @paused = @asked_to_pause = nil }
       end
+
+      # Of the loop's thread. A message before the one that has asked has failed, so no pause follows.
+      def end_asking = @paused || @asked_to_pause = false
 
       private
 

@@ -97,12 +97,15 @@ module Penstock
 
       # Of a worker.
       # @param message [Message, nil]
+      # @yield waits for what was sent before
       # @return [Boolean]
       def checkpoint(message)
         @route.options[:offsets] == :manual or raise ErrorFactory.build(UsageError, "checkpoint requires offsets: :manual")
         unless message.is_a?(Message) && place == [message.topic, message.partition]
           raise ArgumentError, "checkpoint needs a message of #{place.join("/")}, not #{message.inspect}"
         end
+
+        yield
         return false if @revoked
 
         @tracker.checkpoint(message.offset + 1)
@@ -184,6 +187,7 @@ module Penstock
         return unless @state == :running
 
         errors.each(&failed)
+        end_asking if work.asked_to_pause?
         work.slices.each { |slice| offer(slice.lane) }
       end
 

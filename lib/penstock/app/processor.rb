@@ -54,28 +54,41 @@ module Penstock
     # treated as the route's `after_retries` says.
     # @param reason [String]
     # @raise [Rejected] always
-    def reject(reason) = raise(Rejected, reason)
+    # @raise [UsageError] in a hook such as `tick`: it has no message
+    def reject(reason)
+      not_in_a_hook("reject")
+      raise Rejected, reason
+    end
 
     # Ends the call. The message is tried again after this time, instead of the one that the route's `retry` says.
     # @param seconds [Numeric]
     # @raise [RetryLater] always
-    def retry_in(seconds) = raise(RetryLater, seconds)
+    # @raise [UsageError] in a hook such as `tick`: it has no message
+    def retry_in(seconds)
+      not_in_a_hook("retry_in")
+      raise RetryLater, seconds
+    end
 
     # Ends the call. Until this time is over, no message of the partition is handed out, whatever its key is; then this one comes
     # again. It does not count as a try. For example while another system is down.
     # @param seconds [Numeric]
     # @raise [Paused] always
-    def pause(seconds) = raise(Paused, seconds)
+    # @raise [UsageError] in a hook such as `tick`: it has no message
+    def pause(seconds)
+      not_in_a_hook("pause")
+      raise Paused, seconds
+    end
 
     # Ends the call. The partition goes on at another place, and what is there is processed again, or left out. Later commits
     # follow, also back. If the partition is taken away before a message from there is processed, the seek is forgotten.
     # @param to [Integer, :beginning, :end, Time] an offset; the first message; behind the last; the first message that is not
     #   older
     # @raise [SeekTo] always
-    # @raise [UsageError] unless the route has `order: :partition`, as other keys may be in work
+    # @raise [UsageError] unless the route has `order: :partition`, as other keys may be in work; in a hook such as `tick`
     # @raise [ArgumentError] when it is no place
     def seek(to)
       work_of("seek")
+      not_in_a_hook("seek")
       @place.route.order == :partition or raise ErrorFactory.build(UsageError, "seek requires order: :partition")
       raise SeekTo, to
     end
@@ -91,9 +104,13 @@ module Penstock
     end
 
     # With the route's option `offsets: :manual`: commits that this message and all before it need not come again. It happens with
-    # the next commit, at the latest when the partition is taken away. Never blocks.
+    # the next commit, at the latest when the partition is taken away.
+    #
+    # Blocks: until what was sent with {#produce} before is delivered. Raises if that fails, and names nothing then.
+    #
     # @param message [Message] of this partition; default {#record}
     # @return [Boolean] false: the partition was taken away, so they come again
+    # @raise [Error] when a message that was sent before is not delivered
     # @raise [UsageError] without `offsets: :manual`, or in `assigned`
     # @raise [ArgumentError] except in `process`, without a message; when it is of another partition
     def checkpoint(message = record)
@@ -189,6 +206,12 @@ module Penstock
     def work_of(method)
       text = "#{method} is possible while an application calls process, process_batch, tick, stopping or revoked"
       @work or raise ErrorFactory.build(UsageError, text, "Test it with Penstock::Testing.drive.")
+    end
+
+    def not_in_a_hook(method)
+      hook = @work&.hook or return
+      raise ErrorFactory.build(UsageError, "#{method} is for process and process_batch, not for the hook #{hook}",
+                               "Nothing was changed.")
     end
 
     # Also for subclasses that have an `initialize` of their own.

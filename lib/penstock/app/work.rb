@@ -36,11 +36,18 @@ module Penstock
         @partition = partition
         @slices = slices
         @attempt = 1
+        @asked_to_pause = false
         @stopped = nil # lanes of this work that go no further
       end
 
+      # @return [nil] it calls none
+      def hook = nil
+
       # @return [Integer] messages
       def size = @slices.sum(&:count)
+
+      # @return [Boolean] whether it has asked the partition to pause, even if the pause does not follow
+      def asked_to_pause? = @asked_to_pause
 
       # @return [Boolean] whether every message is processed
       def done? = @slices.none? { |slice| slice.done < slice.count || slice.error }
@@ -79,8 +86,8 @@ module Penstock
         handle
       end
 
-      # For {Processor#checkpoint}.
-      def checkpoint(message) = @partition.checkpoint(message)
+      # For {Processor#checkpoint}. What was sent before must be delivered: otherwise a crash could lose it.
+      def checkpoint(message) = @partition.checkpoint(message) { await_sent }
 
       # Whether the batch was told to end early. For {Processor#cancelled?}.
       def told_to_end = @told = true
@@ -111,10 +118,11 @@ module Penstock
 
         @slice = slice
         direct?(slice.lane) ? run_directly(slice) : run_each(slice)
+        stop(slice.lane) if slice.done < slice.count # what it has met may be over when a later slice comes
       rescue Exception => e # rubocop:disable Lint/RescueException -- the same
         slice.error = e
         stop(slice.lane)
-        @partition.ask_to_pause if e.is_a?(Processor::Paused)
+        ask_to_pause if e.is_a?(Processor::Paused)
       end
 
       # Whether there is nothing to do for a message but to process it.
@@ -170,12 +178,16 @@ module Penstock
       def due?(slice)
         @record = slice.run.batch[slice.first + slice.done]
         slice.wait = @gates&.wait(@record)
-        stop(slice.lane) if slice.wait
         slice.wait.nil?
       end
 
       # Later slices of the lane wait, too.
       def stop(lane) = (@stopped ||= []) << lane
+
+      def ask_to_pause
+        @asked_to_pause = true
+        @partition.ask_to_pause
+      end
 
       def run_batch
         lane = @slices.first.lane
@@ -298,7 +310,7 @@ module Penstock
       def produce(message) = @partition.produce(message).tap { |handle| (@produced ||= []) << handle }
 
       # For {Processor#checkpoint}.
-      def checkpoint(message) = @partition.checkpoint(message)
+      def checkpoint(message) = @partition.checkpoint(message) { @produced&.each(&:wait) }
 
       # Of a worker. Raises nothing.
       def run

@@ -44,6 +44,7 @@ module Penstock
       private
 
       def define(parser)
+        parser.on("-r", "--require FILE", "the same as FILE, as for the other commands") { |file| @file = file }
         @kafka.define(parser)
         define_timeout(parser, "for all of it (default 30)")
         parser.on("--skip-impossible", "apply: do the rest if something cannot be done") { @skip_impossible = true }

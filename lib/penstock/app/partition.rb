@@ -85,8 +85,7 @@ module Penstock
       # @return [Timers::Timer]
       def keep(timer)
         @timers.reject!(&:over?) if @timers.size >= 64
-        @timers << timer
-        timer
+        (@timers << timer).last
       end
 
       # Of a worker: sends a copy of a message to the dead letters.
@@ -116,8 +115,7 @@ module Penstock
 
       # @param batch [Batch]
       def add(batch)
-        @end_reached = false
-        @stuck_since = nil
+        @end_reached = @stuck_since = nil
         return if @detour&.ignores? || !%i[assigned running].include?(@state)
 
         run = Run.new(batch, @runtime.now)

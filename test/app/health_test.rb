@@ -329,9 +329,8 @@ class AppHealthTest < AppTestCase
   # It must not load what takes long.
   def test_the_command_loads_neither_the_native_part_nor_the_application
     program = "require 'penstock/cli'; Penstock::CLI.start(%w[probe unix:/none]); " \
-              "puts $LOADED_FEATURES.grep(%r{/penstock/}).map { |path| path[%r{penstock/.*}] }"
+              "puts $LOADED_FEATURES.grep(%r{/penstock/}).map { |path| path[%r{penstock/[^/.]+}] }.uniq"
     output = IO.popen([RbConfig.ruby, "-I#{File.expand_path("../../lib", __dir__)}", "-e", program], &:read)
-    assert_equal ["no answer: Errno::ENOENT", "penstock/cli.rb", "penstock/cli/probe.rb", "penstock/version.rb"],
-                 output.lines(chomp: true).sort
+    assert_equal ["no answer: Errno::ENOENT", "penstock/cli", "penstock/version"], output.lines(chomp: true).sort
   end
 end

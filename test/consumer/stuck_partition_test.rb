@@ -177,7 +177,7 @@ class StuckPartitionTest < ConsumerTestCase
 
   def test_all_consumers_share_a_thread_which_ends_with_the_last
     made = Array.new(20) { watched { |config| config.stuck_after = 3_000 } }
-    assert_equal 1, threads.size
+    eventually { threads.size == 1 } # that of an earlier test may be about to end
     checks = Queue.new
     made.each { |one| Internal.of(one).offsets.define_singleton_method(:lag) { |*| checks << true && {} } }
     eventually { checks.size >= 40 }

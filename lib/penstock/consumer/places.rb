@@ -90,10 +90,8 @@ module Penstock
 
     # librdkafka takes what begins with "^" for a pattern.
     def topic_or_pattern(topic)
-      return TopicPattern.of(topic) if topic.is_a?(Regexp)
-
-      name = topic_name(topic)
-      name.start_with?("^") ? TopicPattern.of(name) : name
+      pattern = topic.is_a?(Regexp) || (topic.is_a?(String) && topic.b.start_with?("^") && !topic.b.include?("\0"))
+      pattern ? TopicPattern.of(topic) : topic_name(topic)
     end
 
     def partition_number(partition)

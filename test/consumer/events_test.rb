@@ -281,12 +281,12 @@ class ConsumerEventsTest < ConsumerTestCase
     name = filled(1)
     one = group_consumer("group-#{name}", "enable.auto.commit": false)
     seen = events(one.monitor, "offsets.commit_failed", "offsets.committed")
-    error = assert_raises(Penstock::CommitError) { one.commit({ "no such topic" => { 0 => 5 } }) }
+    error = assert_raises(Penstock::CommitError) { one.commit({ "no-such-topic" => { 0 => 5 } }) }
     assert_equal ["offsets.commit_failed"], seen.map(&:id)
     assert_same error, seen.last[:error]
-    one.commit({ "no such topic" => { 0 => 6 } }, async: true)
+    one.commit({ "no-such-topic" => { 0 => 6 } }, async: true)
     polling(one) { seen.size == 2 }
-    assert_equal ["offsets.commit_failed", { "no such topic" => { 0 => 6 } }], [seen.last.id, seen.last[:offsets]]
+    assert_equal ["offsets.commit_failed", { "no-such-topic" => { 0 => 6 } }], [seen.last.id, seen.last[:offsets]]
     assert_kind_of Penstock::CommitError, seen.last[:error]
     assert_equal [0, 2], one.metrics.to_a.values_at(5, 6)
   end

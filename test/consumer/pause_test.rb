@@ -86,7 +86,7 @@ class ConsumerPauseTest < ConsumerTestCase
     name = filled(3, partitions: 2)
     failed = []
     pause = lambda do |rebalance|
-      rebalance.consumer.pause("no such topic" => [3], name => [0, 7])
+      rebalance.consumer.pause("no-such-topic" => [3], name => [0, 7])
     rescue Penstock::ConsumeError => e
       failed << [e.code, e.topic, e.partition, rebalance.consumer.paused]
     end
@@ -98,15 +98,15 @@ class ConsumerPauseTest < ConsumerTestCase
     one.resume
     assert_equal [0, 0, 0], take(one, 3).map(&:partition)
     one.close
-    assert_equal [[:unknown_partition, "no such topic", 3, { name => [0] }]] * 2, failed
+    assert_equal [[:unknown_partition, "no-such-topic", 3, { name => [0] }]] * 2, failed
   end
 
   def test_what_is_not_assigned_cannot_be_paused
     name = filled(1, partitions: 2)
     one = reading(name)
     take(one, 1)
-    error = assert_raises(Penstock::ConsumeError) { one.pause("no such topic" => [3]) }
-    assert_equal [:unknown_partition, "no such topic", 3], [error.code, error.topic, error.partition]
+    error = assert_raises(Penstock::ConsumeError) { one.pause("no-such-topic" => [3]) }
+    assert_equal [:unknown_partition, "no-such-topic", 3], [error.code, error.topic, error.partition]
     assert_empty one.paused
     error = assert_raises(Penstock::ConsumeError) { one.pause(name => [0, 1]) }
     assert_equal [:unknown_partition, name, 1], [error.code, error.topic, error.partition]

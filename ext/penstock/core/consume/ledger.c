@@ -514,7 +514,7 @@ static bool begins_anew(const struct ps_place *place, int64_t offset)
 
 static bool add_spare(struct ps_ledger *ledger)
 {
-    struct range *range = malloc(sizeof(*range)); /* open_range and hand_out set it */
+    struct range *range = calloc(1, sizeof(*range));
     if (!range) return false;
     range->next = ledger->spare;
     ledger->spare = range;
@@ -551,13 +551,10 @@ static struct ps_place *reserved_or_added(struct ps_ledger *ledger, const char *
 static struct range *new_range(struct ps_ledger *ledger)
 {
     struct range *range = ledger->spare;
-    if (!range) {
-        range = malloc(sizeof(*range));
-    } else {
-        ledger->spare = range->next;
-        ledger->spares--;
-    }
-    if (range) *range = (struct range){ 0 };
+    if (!range) return calloc(1, sizeof(*range));
+    ledger->spare = range->next;
+    ledger->spares--;
+    range->next = NULL;
     return range;
 }
 

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "openssl"
+require "socket"
 require_relative "../test_helper"
 require_relative "../support/secure_kafka"
 require_relative "../support/kafka_topics"
@@ -12,6 +14,21 @@ class SecurityTest < PenstockTest
   thorough(/\Atest_(?!a_wrong_password_)\w+_also_raises_in_a_consumers_poll\z/)
 
   NEW_SCRAM = (Penstock.librdkafka_version.split(".").map(&:to_i) <=> [2, 6, 1]) >= 0
+
+  # A port's first handshake may take seconds on a busy machine, because Java loads what it needs for it.
+  def self.shake_hands
+    @shake_hands ||= [SSL, MTLS, STRANGER, SASL_SSL].each do |address|
+      host, port = address.split(":")
+      OpenSSL::SSL::SSLSocket.new(TCPSocket.new(host, Integer(port)), OpenSSL::SSL::SSLContext.new).tap(&:connect).close
+    rescue OpenSSL::SSL::SSLError, SystemCallError
+      nil # it wants a certificate
+    end
+  end
+
+  def setup
+    super
+    self.class.shake_hands
+  end
 
   # Without rejection_timeout messages would wait for message.timeout.ms (150 s). The timeout allows for slow TLS handshakes on a
   # busy machine.

@@ -98,7 +98,7 @@ class SharedThreadTest < PenstockTest
     waiting = Array.new(10) { hanging }
     eventually { waiting.count { |task| task.threads.size == 1 } == 3 }
     sleep 0.2
-    assert_equal 3, waiting.sum { |task| task.threads.size }
+    assert_equal [3, 3], [waiting.sum { |task| task.threads.size }, threads.size]
     10.times { @stop << true }
     eventually { waiting.all? { |task| task.threads.size == 1 } }
     eventually { threads.size == 1 }

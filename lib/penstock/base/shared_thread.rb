@@ -99,7 +99,6 @@ module Penstock
 
       held_until = [@patient_until, due + @patience].min # the patience delays a task once, not for each one before it
       return wait_until(held_until) if @latest && @latest != Thread.current && time < held_until
-      return wait_until(FOREVER) if @running.size >= @most
 
       begin_task(key, time)
     end
@@ -140,10 +139,10 @@ module Penstock
       SharedThread.changed if ended && @waiting
     end
 
-    # Starts a thread that waits, if there is none and a task needs it. Defers interrupts: a started thread that is not
-    # known would be a second one.
+    # Starts a thread that waits, if there is none and it may run a task. Defers interrupts: a started thread that is not known
+    # would be a second one.
     def stand_by
-      return if @waiting&.alive? || @running.size >= @tasks.size
+      return if @waiting&.alive? || @running.size >= [@tasks.size, @most].min
 
       Thread.handle_interrupt(Object => :never) { @waiting = Threads.start(@name) { run } }
     end

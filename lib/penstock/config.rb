@@ -7,6 +7,7 @@ require_relative "config/setting"
 require_relative "config/config_section"
 require_relative "config/codec"
 require_relative "config/bootstrap_servers"
+require_relative "config/topic_name"
 require_relative "config/kafka_token_checks"
 require_relative "config/kafka_warnings"
 require_relative "config/kafka_checks"
@@ -16,6 +17,6 @@ require_relative "config/config_checks"
 
 # What the configurations of all clients share. Those themselves are in producer/config.rb and consumer/config.rb.
 module Penstock
-  private_constant :Codec, :Setting, :ConfigSection, :Settings, :BootstrapServers, :KafkaChecks, :KafkaTokenChecks,
+  private_constant :Codec, :Setting, :ConfigSection, :Settings, :BootstrapServers, :TopicName, :KafkaChecks, :KafkaTokenChecks,
                    :KafkaWarnings, :CredentialChecks, :ConfigChecks
 end

@@ -26,6 +26,13 @@ class AppFlowTest < PenstockTest
     end, seed:)
   end
 
+  def drive_ticking(processor)
+    Penstock::Testing.drive(Penstock.app do |app|
+      app.kafka = { "bootstrap.servers": "nowhere" }
+      app.group("billing") { |group| group.topic "orders", to: processor, tick: 40 }
+    end)
+  end
+
   def produce(driver, *payloads, **more) = payloads.each { |payload| driver.produce("orders", payload:, **more) }
 
   # ---- pause ----
@@ -111,10 +118,7 @@ class AppFlowTest < PenstockTest
       define_method(:tick) { seen << :tick }
       define_method(:process) { |message| message.offset.zero? && seen.empty? ? pause(100) : seen << message.offset }
     end
-    driver = Penstock::Testing.drive(Penstock.app do |app|
-      app.kafka = { "bootstrap.servers": "nowhere" }
-      app.group("billing") { |group| group.topic "orders", to: processor, tick: 40 }
-    end)
+    driver = drive_ticking(processor)
     produce(driver, "a")
     driver.advance(105)
     assert_equal [:tick, :tick, 0], @seen
@@ -127,10 +131,7 @@ class AppFlowTest < PenstockTest
         define_method(:process) { |_| nil }
         define_method(:tick) { public_send(method, argument) }
       end
-      driver = Penstock::Testing.drive(Penstock.app do |app|
-        app.kafka = { "bootstrap.servers": "nowhere" }
-        app.group("billing") { |group| group.topic "orders", to: processor, tick: 40 }
-      end)
+      driver = drive_ticking(processor)
       produce(driver, "a")
       driver.advance(41)
       error = driver.errors.first

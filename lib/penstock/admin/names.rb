@@ -7,8 +7,6 @@ module Penstock
     # @api private
     module Names
       LONGEST = 32_767 # bytes
-      TOPIC = /\A[a-zA-Z0-9._-]{1,249}\z/
-      private_constant :TOPIC
 
       class << self
         # @return [Boolean] whether librdkafka sends it unchanged
@@ -28,7 +26,7 @@ module Penstock
         # @return [String] the same
         def topic(name)
           copy = of("the name of a topic", name)
-          return copy if copy.match?(TOPIC) && copy != "." && copy != ".."
+          return copy if TopicName.valid?(copy)
 
           raise ArgumentError, "the name of a topic must be 1 to 249 of the characters a-z A-Z 0-9 . _ -, not #{shown(copy)}"
         end

@@ -249,7 +249,7 @@ module Penstock
 
       # The names contain that of the group, for which brokers accept more. No copy could be stored there.
       def checked(retry_routes)
-        wrong = retry_routes.find { |route| !RouteOptions.name?(route.topic) } or return retry_routes
+        wrong = retry_routes.find { |route| !TopicName.valid?(route.topic) } or return retry_routes
         raise ErrorFactory.build(ConfigurationInvalidError,
                                  "retry: { topics: ... } needs the topic #{wrong.topic.inspect}, which is not a valid name",
                                  "Use a group and a topic with letters, digits, dots, dashes and underscores, up to 249 in all.")

@@ -18,15 +18,10 @@ module Penstock
       ORDERS = %i[partition key unordered].freeze
       OFFSETS = %i[automatic manual].freeze
       AFTER = %i[block dead_letter skip stop].freeze
-      NAME = /\A[a-zA-Z0-9._-]{1,249}\z/
       FORM = "group.topic(\"orders\", to: Orders, order: :key)"
-      private_constant :DEFAULTS, :RETRY, :TIMES, :BATCH, :UNCOMMITTED, :THROTTLE, :OVER, :ORDERS, :OFFSETS, :AFTER, :NAME, :FORM
+      private_constant :DEFAULTS, :RETRY, :TIMES, :BATCH, :UNCOMMITTED, :THROTTLE, :OVER, :ORDERS, :OFFSETS, :AFTER, :FORM
 
       class << self
-        # @param text [String]
-        # @return [Boolean] whether brokers accept it as the name of a topic
-        def name?(text) = text.b.match?(NAME)
-
         # @param options [Hash] as given
         # @return [Hash] complete and frozen
         # @raise [ConfigurationInvalidError]
@@ -147,7 +142,7 @@ module Penstock
 
         def dead_letter(options)
           given = options[:dead_letter]
-          unless given.nil? || (given.is_a?(String) && name?(given))
+          unless given.nil? || (given.is_a?(String) && TopicName.valid?(given))
             invalid(":dead_letter must be a topic's name or nil, not #{given.inspect}")
           end
           after = options[:after_retries]

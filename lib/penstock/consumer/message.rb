@@ -47,7 +47,7 @@ module Penstock
 
       def topic_name(topic)
         name = topic.is_a?(Symbol) ? topic.name : topic
-        return -name.b.force_encoding(Encoding::UTF_8) if name.is_a?(String) && name.b.match?(/\A[a-zA-Z0-9._-]{1,249}\z/)
+        return -name.b.force_encoding(Encoding::UTF_8) if name.is_a?(String) && TopicName.valid?(name)
 
         raise ArgumentError, ":topic must be a String or Symbol of 1 to 249 characters a-z A-Z 0-9 . _ -, not #{topic.inspect}"
       end

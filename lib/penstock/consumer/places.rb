@@ -8,8 +8,6 @@ module Penstock
     # librdkafka's numbers.
     OFFSETS = { beginning: -2, end: -1, stored: -1000 }.freeze
     INVALID_OFFSET = -1001
-    TOPIC_NAME = /\A(?!\.{1,2}\z)[a-zA-Z0-9._-]{1,249}\z/n
-    private_constant :TOPIC_NAME
 
     module_function
 
@@ -83,7 +81,7 @@ module Penstock
     def topic_name(topic)
       name = topic.is_a?(Symbol) ? topic.name : topic
       raise ArgumentError, "a topic must be a String or Symbol, not #{topic.inspect}" unless name.is_a?(String)
-      return name if name.b.match?(TOPIC_NAME) # librdkafka reports other names as topics that do not exist yet
+      return name if TopicName.valid?(name) # librdkafka reports other names as topics that do not exist yet
 
       raise ArgumentError, "#{topic.inspect} is not a valid topic name: 1 to 249 of the characters a-z A-Z 0-9 . _ -"
     end

@@ -1,0 +1,13 @@
+# frozen_string_literal: true
+
+module Penstock
+  # What brokers accept as the name of a topic.
+  module TopicName
+    PATTERN = /\A(?!\.{1,2}\z)[a-zA-Z0-9._-]{1,249}\z/n
+    private_constant :PATTERN
+
+    # @param text [String] of any encoding
+    # @return [Boolean]
+    def self.valid?(text) = text.b.match?(PATTERN)
+  end
+end

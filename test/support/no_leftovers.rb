@@ -2,12 +2,10 @@
 
 # Checks after each test: no open client, no thread of Penstock, no additional Ruby thread, and no missed wake-up.
 module NoLeftovers
-  # Penstock's Ruby threads, with the names as the system truncates them. Some Rubies keep a native thread, and its name, for 3
-  # seconds after its Ruby thread has ended. Thread.list decides about those.
-  RUBYS = %w[
-    penstock.app penstock.worker penstock.offset penstock.dispat penstock.closin penstock.idle penstock.events penstock.statis
-    penstock.statsd penstock.ractor penstock.tokens penstock.stuck
-  ].freeze
+  # How names of Penstock's native threads begin, as the system truncates them. Those of its Ruby threads do not count: some Rubies
+  # keep a native thread, and its name, for 3 seconds after its Ruby thread has ended. Thread.list decides about those.
+  NATIVE = Dir[File.expand_path("../../ext/**/*.c", __dir__)].flat_map { |file| File.read(file).scan(/"penstock\.[a-z]+/) }
+                                                            .map { |name| name[1, 15] }.freeze
 
   def setup
     super
@@ -44,7 +42,7 @@ module NoLeftovers
   def native_threads
     Dir["/proc/self/task/*/comm"].filter_map do |path|
       name = File.read(path).chomp
-      name if name.start_with?("penstock.") && name != "penstock.cluster" && !RUBYS.include?(name)
+      name if name.start_with?(*NATIVE) && name != "penstock.cluster"
     rescue Errno::ENOENT, Errno::ESRCH
       nil # the thread has ended meanwhile
     end

@@ -495,11 +495,15 @@ class AppTest < AppTestCase
     assert_equal 2, committed_offset(name)
   end
 
-  [SystemExit, Interrupt, NoMemoryError].each do |fatal|
+  # Named by the option `fatal`; subclasses count.
+  LISTED = Class.new(StandardError) { def self.name = "listed" }
+  OF_LISTED = Class.new(LISTED) { def self.name = "of_listed" }
+
+  [SystemExit, Interrupt, NoMemoryError, OF_LISTED].each do |fatal|
     define_method("test_#{fatal.name.downcase}_in_a_processor_stops_the_application_and_completes_nothing") do
       name = topic(partitions: 1)
       produce(name, 0...3)
-      server = start(name, after_retries: :skip, retry: { times: 0 }) do |record|
+      server = start(name, after_retries: :skip, retry: { times: 0 }, fatal: [LISTED]) do |record|
         record.offset == 1 ? raise(fatal) : @seen << record.offset
       end
       assert_equal [1, fatal], server.wait.then { |report| [report.status, report.error.class] }

@@ -217,7 +217,8 @@ class AppLifeTest < AppTestCase
               "must be one of :partition, :key, :unordered" => { order: :keys },
               "after_retries: :dead_letter requires" => { after_retries: :dead_letter },
               ":batch is possible with" => { order: :key, batch: {} }, "in_flight must be" => { in_flight: 0 },
-              "needs from: (5) not above to: (1)" => { retry: { from: 5, to: 1 } }, "dead_letter must be" => { dead_letter: :x } }
+              "needs from: (5) not above to: (1)" => { retry: { from: 5, to: 1 } }, "dead_letter must be" => { dead_letter: :x },
+              "fatal must be an Array of exception classes" => { fatal: [String] } }
     wrong.each do |text, options|
       error = assert_raises(ArgumentError, Penstock::ConfigurationInvalidError) { app("orders", **options) { nil } }
       assert_includes error.message, text

@@ -2,10 +2,10 @@
 
 # Checks after each test: no open client, no thread of Penstock, no additional Ruby thread, and no missed wake-up.
 module NoLeftovers
-  # How names of Penstock's native threads begin, as the system truncates them. Those of its Ruby threads do not count: some Rubies
-  # keep a native thread, and its name, for 3 seconds after its Ruby thread has ended. Thread.list decides about those.
-  NATIVE = Dir[File.expand_path("../../ext/**/*.c", __dir__)].flat_map { |file| File.read(file).scan(/"penstock\.[a-z]+/) }
-                                                            .map { |name| name[1, 15] }.freeze
+  # How the names of Penstock's native threads begin, as the system truncates them. Those of its Ruby threads do not count: some
+  # Rubies keep a native thread, and its name, for 3 seconds after its Ruby thread has ended. Thread.list decides about those.
+  NATIVE = Dir[File.expand_path("../../ext/**/*.c", __dir__)]
+           .flat_map { |file| File.read(file).scan(/"penstock\.[a-z]+/) }.map { |name| name[1, 15] }.freeze
 
   def setup
     super

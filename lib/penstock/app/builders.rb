@@ -195,7 +195,7 @@ module Penstock
       # Adds a topic.
       # @overload topic(name, to:, order: :partition, in_flight: 1_000, value: nil, key: nil, batch: nil, filter: nil, delay: nil,
       #   expire: nil, throttle: nil, tick: nil, offsets: :automatic, uncommitted: {}, retry: {}, dead_letter: nil,
-      #   after_retries: nil)
+      #   after_retries: nil, fatal: [])
       #   @param name [String, Symbol, Regexp] a pattern is for whole names
       #   @param to [Class, String, #call] a subclass of {Processor}, its name, or an object with a method `call`
       #   @param order [:partition, :key, :unordered] what is processed one after the other: the messages of a partition, those
@@ -222,6 +222,8 @@ module Penstock
       #   @param dead_letter [String, nil] the topic for messages that failed for good
       #   @param after_retries [:block, :dead_letter, :skip, :stop, nil] what happens when the retries are used up, or the message
       #     was rejected. :block tries for ever, and is the default without `dead_letter`: no message is skipped unasked
+      #   @param fatal [Array<Class>] exceptions of its processor that end the application with exit status 1, as SystemExit,
+      #     signals and NoMemoryError always do. The message does not count: it comes again
       #   @return [nil]
       #   @raise [ConfigurationInvalidError, ArgumentError] when an option is invalid or unknown
       def topic(name, to: nil, **options)

@@ -28,7 +28,7 @@ module Penstock
       def await_deliveries
         return if @sent.nil?
 
-        fatal = @slices.any? { |slice| Work.fatal?(slice.error) }
+        fatal = @slices.any? { |slice| fatal?(slice.error) }
         while (handle, slice, index = @sent.first)
           counts = index < slice.done || (index == slice.done && slice.error.is_a?(Processor::Skipped))
           error = counts ? failure_of(handle, fatal) : nil
@@ -39,7 +39,7 @@ module Penstock
 
       # Whatever has ended the work before its deliveries were known.
       def forget_undelivered
-        @sent&.each { |_, slice, index| go_back(slice, index, nil) if index < slice.done }
+        @sent&.each { |handle, slice, index| go_back(slice, index, nil) if index < slice.done && !handle.delivered? }
         @sent = nil
       end
 

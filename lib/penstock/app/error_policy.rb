@@ -22,7 +22,7 @@ module Penstock
       # @param lane [Lane] whose first message has failed
       # @param error [Exception]
       def apply(partition, lane, error)
-        return @main.fail(error) if Work.fatal?(error)
+        return @main.fail(error) if partition.route.fatal?(error)
         return if done_as_told?(partition, lane, error)
 
         count(partition, :failed) unless lane.dead
@@ -50,7 +50,7 @@ module Penstock
           reason = error.is_a?(Processor::Rejected) ? Text.message(error) : nil
           @main.event("dead_letter_queue.dispatched") { { **place, offset:, error:, to:, reason: } }
         end
-        tell_late(work.late_error, place) if work.late_error
+        tell_late(work, place) if work.late_error
       end
 
       private
@@ -104,8 +104,9 @@ module Penstock
         partition.offer(lane)
       end
 
-      def tell_late(error, place)
-        return @main.fail(error) if Work.fatal?(error)
+      def tell_late(work, place)
+        error = work.late_error
+        return @main.fail(error) if work.partition.route.fatal?(error)
 
         @main.error("consumer.consume.error", error, **place, offset: nil, attempt: 1)
       end

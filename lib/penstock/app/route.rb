@@ -4,6 +4,10 @@ module Penstock
   class App
     # Which processor gets the messages of a topic, or of all topics that a pattern matches, and how. Frozen.
     class Route
+      # What ends the application whatever the options: nobody can know what is left.
+      FATAL = [SystemExit, SignalException, NoMemoryError].freeze
+      private_constant :FATAL
+
       # @return [String, Regexp]
       attr_reader :topic
       # @return [Hash{Symbol => Object}] all options, with their defaults
@@ -69,6 +73,10 @@ module Penstock
 
       # @return [Boolean] whether its processor gets batches
       def batch? = !options[:batch].nil?
+
+      # @param error [Exception, nil] of a processor or hook
+      # @return [Boolean] whether it ends the application
+      def fatal?(error) = FATAL.any? { |kind| error.is_a?(kind) } || options[:fatal].any? { |kind| error.is_a?(kind) }
 
       # @param name [String] of a topic
       # @return [Boolean]

@@ -7,7 +7,7 @@ module Penstock
     module RouteOptions
       DEFAULTS = { order: :partition, in_flight: 1_000, value: nil, key: nil, batch: nil, filter: nil, delay: nil, expire: nil,
                    throttle: nil, tick: nil, offsets: :automatic, uncommitted: {}.freeze, retry: {}.freeze, dead_letter: nil,
-                   after_retries: nil }.freeze
+                   after_retries: nil, fatal: [].freeze }.freeze
       RETRY = { times: nil, from: 1, to: 60, topics: [].freeze }.freeze
       TIMES = 5 # unless a message is tried for ever
       BATCH = { size: 100, wait: 0 }.freeze
@@ -32,6 +32,7 @@ module Penstock
           check(found)
           found[:after_retries] ||= found[:dead_letter] ? :dead_letter : :block
           found[:retry] = retries(found[:retry], default_times(found))
+          found[:fatal] = fatal(found[:fatal])
           check_retry_topics(found)
           found.freeze
         end
@@ -148,6 +149,12 @@ module Penstock
           after = options[:after_retries]
           one_of(:after_retries, after, AFTER) if after
           invalid("after_retries: :dead_letter requires dead_letter: \"topic\"") if after == :dead_letter && given.nil?
+        end
+
+        def fatal(given)
+          return given.dup.freeze if given.is_a?(Array) && given.all? { |kind| kind.is_a?(Module) && kind <= Exception }
+
+          invalid(":fatal must be an Array of exception classes, not #{given.inspect}")
         end
 
         def hash(name, given, defaults)

@@ -46,9 +46,9 @@ module Penstock
 
       # @param work [HookWork]
       def hook_failed(work)
-        return @main.fail(work.error) if Work.fatal?(work.error)
-
         partition = work.partition
+        return @main.fail(work.error) if partition.route.fatal?(work.error)
+
         @main.error("consumer.#{work.hook}.error", work.error, **@subscription.about(partition))
         return unless work.hook == :assigned && !partition.cancelled?
 

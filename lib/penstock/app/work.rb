@@ -9,11 +9,9 @@ module Penstock
       include ShortInspect
       include Deliveries
 
-      # What ends the application: nobody can know what is left.
-      FATAL = [SystemExit, SignalException, NoMemoryError].freeze
       # Seconds after which a worker lets others have its turn.
       TURN = 0.05
-      private_constant :FATAL, :TURN
+      private_constant :TURN
 
       # @return [Partition]
       attr_reader :partition
@@ -102,11 +100,9 @@ module Penstock
       # @return [Integer] before its slices have advanced
       def first_offset = @slices.first.run.offsets[@slices.first.first]
 
-      # @param error [Exception]
-      # @return [Boolean]
-      def self.fatal?(error) = FATAL.any? { |kind| error.is_a?(kind) }
-
       private
+
+      def fatal?(error) = @partition.route.fatal?(error)
 
       def run_slices
         @slices.each { |slice| run_slice(slice) }
@@ -231,7 +227,7 @@ module Penstock
       # How many messages of the batch were done when it sent the first message that is not delivered.
       # @return [Integer, nil] nil: all is delivered
       def delivered_for(error)
-        wait = !Work.fatal?(error)
+        wait = !fatal?(error)
         @produced&.each do |handle, done|
           wait ? handle.wait : (handle.delivered? || (return done))
         rescue StandardError

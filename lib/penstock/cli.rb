@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require "did_you_mean"
-require "optparse"
 require_relative "version"
 
 module Penstock
@@ -33,9 +31,6 @@ module Penstock
     #   be understood; others are the command's own
     def self.start(arguments, out: $stdout, err: $stderr)
       dispatch(utf8(arguments), out, err).tap { out.flush }
-    rescue OptionParser::ParseError => e
-      err.puts "penstock: #{e.reason}: #{option_in(e.args.first)}"
-      USAGE
     rescue UsageError => e
       err.puts "penstock: #{e.message}"
       USAGE
@@ -86,6 +81,7 @@ module Penstock
 
     # @return [String]
     def self.unknown(name)
+      require "did_you_mean"
       nearest = DidYouMean::SpellChecker.new(dictionary: COMMANDS.keys).correct(name).first
       "unknown command; #{nearest ? "did you mean #{nearest}?" : "see penstock --help"}"
     end
@@ -103,6 +99,6 @@ module Penstock
       out.puts "penstock #{VERSION}"
       0
     end
-    private_class_method :utf8, :option_in, :dispatch, :run, :unknown, :help, :version
+    private_class_method :utf8, :dispatch, :run, :unknown, :help, :version
   end
 end

@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 require "io/wait"
-require "json"
 require "socket"
 require_relative "command"
 
@@ -34,8 +33,8 @@ module Penstock
         target, question = check(*words)
         answer = target.start_with?("file:") ? from_file(target.delete_prefix("file:")) : over_socket(target, question)
         @out.puts answer
-        JSON.parse(answer)[question] == true ? 0 : 1
-      rescue SystemCallError, SocketError, IOError, JSON::ParserError => e
+        answer.include?("\"#{question}\":true") ? 0 : 1 # loading a parser of JSON would take longer than all else
+      rescue SystemCallError, SocketError, IOError => e
         @out.puts "no answer: #{e.class}"
         1
       end

@@ -9,7 +9,7 @@ require_relative "../proofs/support/consumer_storm"
 # A failure names the seed of the storm. To get the same random choices: STORM_SEED=seed. Threads run differently each time.
 class ConsumerThreadsTest < PenstockTest
   SERVERS = ENV.fetch("PENSTOCK_KAFKA") { abort "test/integration needs a Kafka: run bin/test, or set PENSTOCK_KAFKA" }
-  SECONDS = 30
+  SECONDS = 20
   PRELOAD = 10_000 # messages, so that batches are large from the beginning
   LONGEST = [PenstockTest::LONGEST, ConsumerStorm.longest(SECONDS)].max
   SEED = Integer(ENV.fetch("STORM_SEED") { rand(2**32) })

@@ -105,15 +105,11 @@ class KafkaAppTest < AppTestCase
     server = fenced_application(name, working, commits).start
     @servers << server
     assert_equal [0, 1], seen(2)
-    second = Penstock::Consumer.new("bootstrap.servers": cluster.bootstrap_servers, "group.id": @group, **KAFKA,
-                                    "group.instance.id": "one", "enable.auto.commit": false)
-    second.subscribe(name)
-    eventually(60) { second.poll(timeout: 0.1) || !server.running? }
+    @servers << fenced_application(name, ->(_) {}, Thread::Queue.new).start
+    eventually(60) { !server.running? }
     assert_equal [:revoked], seen(1)
     assert_equal 1, server.wait.status
     assert_equal [[], nil], [Array.new(commits.size) { commits.pop }, committed_offset(name)]
-  ensure
-    second&.close
   end
 
   private

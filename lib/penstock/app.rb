@@ -83,7 +83,8 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     # {Server#quiet}; TTIN: {Server#status} on stderr.
     #
     # If work was left when `shutdown_timeout` was over, or the application has stopped because of an error, it prints the
-    # report to stderr and ends the process, with {StopReport#status}. Nothing else can end threads that hang.
+    # report to stderr and ends the process, with {StopReport#status}. Nothing else can end threads that hang. `at_exit` runs
+    # after an error if nothing was left.
     #
     # Blocks: this thread, the main thread, until the end.
     #

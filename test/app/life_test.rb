@@ -253,9 +253,14 @@ class AppLifeTest < AppTestCase
       app.kafka = { "bootstrap.servers": servers }
       app.shutdown_timeout = 20
       app.group("program-\#{Process.pid}", kafka: { "session.timeout.ms": 6_000 }) do |group|
-        group.topic(topic, to: ->(record) { puts(record.payload) || $stdout.flush; sleep if record.payload == "hang" })
+        group.topic(topic, to: lambda do |record|
+          puts(record.payload) || $stdout.flush
+          sleep if record.payload == "hang"
+          exit(0) if record.payload == "exit"
+        end)
       end
     end
+    at_exit { puts "at exit" }
     app.run
     puts "stopped"
   RUBY
@@ -264,7 +269,15 @@ class AppLifeTest < AppTestCase
     name = topic(partitions: 1)
     produce(name, ["hello"])
     output, status = program(name) { |io| io.gets && Process.kill(:TERM, io.pid) }
-    assert_equal ["stopped\n", 0], [output, status.exitstatus]
+    assert_equal ["stopped\nat exit\n", 0], [output, status.exitstatus]
+  end
+
+  slow def test_a_program_that_an_error_ends_runs_at_exit
+    name = topic(partitions: 1)
+    produce(name, ["exit"])
+    output, status = program(name, &:gets)
+    told = ["penstock: app.fatal_error: SystemExit: exit", "penstock: stopped because of SystemExit: exit", "at exit"]
+    assert_equal [1, *told], [status.exitstatus, *output.lines(chomp: true).last(3)]
   end
 
   def test_a_second_signal_ends_a_program_that_hangs
@@ -273,6 +286,7 @@ class AppLifeTest < AppTestCase
     output, status = program(name) { |io| io.gets && 2.times { Process.kill(:INT, io.pid) && sleep(0.3) } }
     assert_equal 3, status.exitstatus
     assert_includes output, "still in work"
+    refute_includes output, "at exit"
   end
 
   private

@@ -34,7 +34,7 @@ module Penstock
         @publisher.publish(Event.new("error.occurred", { type:, error:, caller: self, **about })) if heard
         return if heard && @settings.logger.nil?
 
-        log(:error, "#{type} #{about.map { |pair| pair.join("=") }.join(" ")}: #{Text.describe(error)}")
+        log(:error, "#{[type, *about.map { |pair| pair.join("=") }].join(" ")}: #{Text.describe(error)}")
       end
 
       private

@@ -25,7 +25,8 @@ module Penstock
         return report if report.complete?
 
         tell(report)
-        exit!(report.status)
+        # at_exit could wait for what hangs, for ever.
+        report.status == 1 ? exit(1) : exit!(report.status)
       ensure
         former&.each { |name, handler| trap(name, handler || "DEFAULT") }
       end

@@ -112,6 +112,29 @@ class KafkaAppTest < AppTestCase
     assert_equal [[], nil], [Array.new(commits.size) { commits.pop }, committed_offset(name)]
   end
 
+  # The last offsets are two markers and the messages of the transaction that was aborted.
+  def test_a_partition_that_ends_with_markers_of_transactions_is_not_stalled
+    name = topic(partitions: 1)
+    sending = producer("bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "markers-#{rand(2**32)}")
+    sending.transaction { 3.times { |i| sending.produce_async(topic: name, payload: i.to_s) } }
+    sending.transaction do
+      sending.produce_async(topic: name, payload: "aborted")
+      sending.flush
+      raise Penstock::AbortTransaction
+    end
+    stalled = Thread::Queue.new
+    looks = Thread::Queue.new
+    start(name, configure: lambda do |app|
+      app.stall_after = 0.5
+      app.monitor.subscribe("app.stalled") { |event| stalled << event.payload }
+      app.monitor.subscribe("app.metrics") { looks << true }
+    end) { |record| @seen << record.payload }
+    assert_equal %w[0 1 2], seen(3)
+    looks.clear
+    4.times { looks.pop } # one a second
+    assert_empty Array.new(stalled.size) { stalled.pop }.reject { |stall| stall[:reason] == :group }
+  end
+
   private
 
   def dead_letters(action, topic, *more)

@@ -91,6 +91,23 @@ class AppLifeTest < AppTestCase
   # ---- the end ----
 
   # The first message is in work until the application stops, however long that takes.
+  slow def test_an_error_of_work_is_published_while_it_stops
+    name = topic(partitions: 1)
+    produce(name, ["a"])
+    started = Thread::Queue.new
+    server = start(name, processor do
+      define_method(:process) do |_record|
+        started << true
+        sleep 0.01 until cancelled?
+        raise "late"
+      end
+    end)
+    started.pop
+    assert_predicate server.stop, :complete?
+    assert_equal ["late"], Array.new(@errors.size) { @errors.pop[:error].message }
+    assert_nil committed_offset(name)
+  end
+
   slow def test_stopping_waits_for_work
     name = topic(partitions: 1)
     produce(name, 0...3)

@@ -83,6 +83,60 @@ class AppOwnershipTest < AppTestCase
     assert_equal 1, driver.committed("billing", "orders"), "the work has ended in time"
   end
 
+  # ---- how work ends meanwhile ----
+
+  { "revoked" => :revoke, "lost" => :lose }.each do |how, take_away|
+    define_method(:"test_an_error_of_work_is_published_if_its_partition_is_#{how}_meanwhile") do
+      driver = nil
+      driver = drive do |_message|
+        driver.public_send(take_away, "billing")
+        raise "late"
+      end
+      driver.produce("orders", payload: "a")
+      driver.run
+      assert_equal ["late"], driver.errors.map(&:message)
+      assert_nil driver.committed("billing", "orders")
+    end
+
+    define_method(:"test_pauses_and_seeks_of_work_have_no_effect_if_its_partition_is_#{how}_meanwhile") do
+      %i[pause seek].each do |method|
+        driver = nil
+        driver = drive do |message|
+          next if message.payload == "a"
+
+          driver.public_send(take_away, "billing")
+          __send__(method, method == :seek ? :beginning : 5)
+        end
+        driver.produce("orders", payload: "a")
+        driver.produce("orders", payload: "b")
+        driver.run
+        assert_equal [[], how == "lost" ? nil : 1], [driver.errors, driver.committed("billing", "orders")]
+      end
+    end
+  end
+
+  def test_a_message_that_work_skips_while_its_partition_is_revoked_is_done
+    driver = nil
+    driver = drive do |_message|
+      driver.revoke("billing")
+      skip("enough")
+    end
+    driver.produce("orders", payload: "a")
+    driver.run
+    assert_equal 1, driver.committed("billing", "orders")
+  end
+
+  def test_what_ends_the_application_ends_it_also_from_a_partition_that_is_given_up
+    driver = nil
+    driver = drive do |_message|
+      driver.revoke("billing")
+      raise SystemExit
+    end
+    driver.produce("orders", payload: "a")
+    driver.run
+    assert_equal 1, driver.stop.status
+  end
+
   # Another member joins while all workers are busy. `revoked?` follows when the time to drain is over.
   def test_revoked_is_true_within_a_second_inside_running_work_with_threads
     name = topic(partitions: 2)

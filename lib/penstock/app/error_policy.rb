@@ -23,12 +23,10 @@ module Penstock
       # @param error [Exception]
       def apply(partition, lane, error)
         return @main.fail(error) if partition.route.fatal?(error)
+        return apply_late(partition, lane, error) unless partition.state == :running
         return if done_as_told?(partition, lane, error)
 
-        count(partition, :failed) unless lane.dead
-
-        @main.error(lane.dead ? "dead_letter_queue.dispatch.error" : "consumer.consume.error", error,
-                    **about(partition, lane))
+        publish(partition, lane, error)
         return wait(partition, lane, delay(partition, lane.attempt)) if lane.dead
 
         final?(partition, lane, error) ? finish(partition, lane, error) : try_again(partition, lane, error)
@@ -54,6 +52,20 @@ module Penstock
       end
 
       private
+
+      # Nothing more of the partition is handed out here. The message comes again.
+      def apply_late(partition, lane, error)
+        case error
+        when Processor::Paused, Processor::SeekTo then nil
+        when Processor::Skipped then skip_as_told(partition, lane, error) unless partition.revoked? || partition.route.batch?
+        else publish(partition, lane, error)
+        end
+      end
+
+      def publish(partition, lane, error)
+        count(partition, :failed) unless lane.dead
+        @main.error(lane.dead ? "dead_letter_queue.dispatch.error" : "consumer.consume.error", error, **about(partition, lane))
+      end
 
       def tell_retry(partition, place, offset, error, copies)
         count(partition, :retried)

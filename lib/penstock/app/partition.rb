@@ -182,9 +182,9 @@ module Penstock
         work.slices.reverse_each { |slice| put_back(slice, errors) }
         release
         work.slices.each { |slice| @lanes.leave(slice.lane) }
+        errors.each(&failed)
         return unless @state == :running
 
-        errors.each(&failed)
         end_asking if work.asked_to_pause?
         work.slices.each { |slice| offer(slice.lane) }
       end

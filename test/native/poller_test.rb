@@ -66,6 +66,7 @@ class PollerTest < PenstockTest
   def test_the_native_thread_has_the_first_15_characters_of_the_name
     skip "no /proc here" unless File.directory?("/proc/self/task")
     producer.produce_sync(topic:, payload: "x")
+    eventually { Penstock::Poller.instance.stats[:thread_id] } # the caller itself may poll before the thread has begun
     thread = Penstock::Poller.instance.stats[:thread_id]
     assert_equal "penstock.poller", File.read("/proc/self/task/#{thread}/comm").chomp
   end

@@ -256,6 +256,7 @@ class AppLifeTest < AppTestCase
         group.topic(topic, to: ->(record) { puts(record.payload) || $stdout.flush; sleep if record.payload == "hang" })
       end
     end
+    app.monitor.subscribe("app.stopped") { |event| puts "status \#{event[:report].status}" }
     app.run
     puts "stopped"
   RUBY
@@ -264,7 +265,7 @@ class AppLifeTest < AppTestCase
     name = topic(partitions: 1)
     produce(name, ["hello"])
     output, status = program(name) { |io| io.gets && Process.kill(:TERM, io.pid) }
-    assert_equal ["stopped\n", 0], [output, status.exitstatus]
+    assert_equal ["status 0\nstopped\n", 0], [output, status.exitstatus]
   end
 
   def test_a_second_signal_ends_a_program_that_hangs
@@ -273,6 +274,7 @@ class AppLifeTest < AppTestCase
     output, status = program(name) { |io| io.gets && 2.times { Process.kill(:INT, io.pid) && sleep(0.3) } }
     assert_equal 3, status.exitstatus
     assert_includes output, "still in work"
+    assert_includes output, "status 3\n" # what listeners have written is not lost in stdout's buffer
   end
 
   private

@@ -12,7 +12,7 @@ class CLIAppTest < PenstockTest
       app.kafka = { "bootstrap.servers": ENV.fetch("SERVERS"), "sasl.password": "s3cret" }
       app.threads = 7
       app.group "billing", kafka: { "session.timeout.ms": 6_000 } do |group|
-        group.topic ENV.fetch("TOPIC"), to: ->(record) { puts(record.payload) || $stdout.flush }, order: :key
+        group.topic ENV.fetch("TOPIC"), to: ->(record) { puts record.payload }, order: :key
       end
       app.group("audit") { |group| group.topic(/audit-.+/, to: "Nowhere", retry: { times: 3 }, dead_letter: "dead") }
     end
@@ -73,6 +73,7 @@ class CLIAppTest < PenstockTest
           retry: times: nil, from: 1, to: 60, topics: [] (default)
           dead_letter: nil (default)
           after_retries: :block (default)
+          fatal: [] (default)
       group audit, 1 connection
         kafka: bootstrap.servers, sasl.password
         /audit-.+/ to Nowhere (app.rb:8)
@@ -91,6 +92,7 @@ class CLIAppTest < PenstockTest
           retry: times: 3, from: 1, to: 60, topics: []
           dead_letter: "dead"
           after_retries: :dead_letter (default)
+          fatal: [] (default)
     TEXT
   end
 

@@ -19,9 +19,12 @@ module Penstock
       private
 
       # If work was left, or an error has stopped the application, {App#run} ends the process.
+      #
+      # Ruby keeps up to 8 KB of what a program writes to a pipe or file. Log lines of `Logger.new($stdout)` would come late, and
+      # a process that is killed would take the last ones with it.
       def perform_with(app)
+        @out.sync = true
         @out.puts "Penstock #{VERSION}: #{Text.count(app.groups.size, "group")}; Ctrl-C or TERM stops it, a second one at once"
-        @out.flush
         app.run
         0
       end

@@ -33,16 +33,19 @@ module Penstock
       def perform(words)
         target, question = check(*words)
         answer = target.start_with?("file:") ? from_file(target.delete_prefix("file:")) : over_socket(target, question)
+        found = JSON.parse(answer)
         @out.puts answer
-        JSON.parse(answer)[question] == true ? 0 : 1
+        found[question] == true ? 0 : 1
       rescue SystemCallError, SocketError, IOError, JSON::ParserError => e
-        @out.puts "no answer: #{e.class}"
+        @out.puts "no answer: #{e.is_a?(JSON::ParserError) ? "what came is not JSON" : e.message}"
         1
       end
 
       def check(target = nil, question = "live", *more)
         misused("requires a target") unless target
-        raise UsageError, "the question must be #{QUESTIONS.join(", ")}" unless QUESTIONS.include?(question) && more.empty?
+        raise UsageError, "the question must be live, ready or started" unless QUESTIONS.include?(question)
+
+        misused("accepts one question") unless more.empty?
 
         [target, question]
       end

@@ -11,6 +11,7 @@ class CLIAppTest < PenstockTest
     Penstock.app do |app|
       app.kafka = { "bootstrap.servers": ENV.fetch("SERVERS"), "sasl.password": "s3cret" }
       app.threads = 7
+      app.producer_kafka = { "linger.ms": 5 }
       app.group "billing", kafka: { "session.timeout.ms": 6_000 } do |group|
         group.topic ENV.fetch("TOPIC"), to: ->(record) { puts record.payload }, order: :key
       end
@@ -43,6 +44,7 @@ class CLIAppTest < PenstockTest
   def test_routes_prints_every_option_and_no_secret
     status, out, err = cli("routes", "-r", "FILE")
     assert_equal [0, ""], [status, err]
+    refute_includes out, "s3cret"
     assert_equal <<~TEXT, out.gsub(%r{[^ (]*/app\.rb:}, "app.rb:").sub(/to Proc.* \(/, "to Proc (")
       application
         threads: 7 (app.rb:4)
@@ -55,9 +57,10 @@ class CLIAppTest < PenstockTest
         logger: nil (default)
         monitor: Penstock::Monitor (default)
         producer: nil (default)
+        producer_kafka: linger.ms (app.rb:5)
       group billing, 1 connection
         kafka: bootstrap.servers, sasl.password, session.timeout.ms
-        "orders" to Proc (app.rb:6)
+        "orders" to Proc (app.rb:7)
           order: :key
           in_flight: 1000 (default)
           value: nil (default)
@@ -76,7 +79,7 @@ class CLIAppTest < PenstockTest
           fatal: [] (default)
       group audit, 1 connection
         kafka: bootstrap.servers, sasl.password
-        /audit-.+/ to Nowhere (app.rb:8)
+        /audit-.+/ to Nowhere (app.rb:9)
           order: :partition (default)
           in_flight: 1000 (default)
           value: nil (default)

@@ -104,6 +104,7 @@ class CLIDeadLettersTest < AppTestCase
     assert_equal 3, sent(cli("replay", dead, "--to", other, "--group", "g-#{@group}")[1])
     found = Penstock.read(other, "bootstrap.servers": cluster.bootstrap_servers)
     assert_equal [[nil, "stray"], ["k", nil], [nil, "loop"]], (found.map { |message| [message.key, message.payload] })
+    assert_equal "0/0 of unknown source\n", cli("list", dead)[1].lines.first
     assert_match(/payload: nil \(a tombstone\)/, cli("show", dead, "--place", "0/1")[1])
   end
 

@@ -126,7 +126,7 @@ module Penstock
         row = letter.to_h
         words = [row[:place], row[:source] || "of unknown source", row[:group], row[:kind],
                  row[:attempts] && "attempts=#{row[:attempts]}", row[:failed_at], [row[:error], row[:message]].compact.join(": ")]
-        Text.printable(words.compact.join(" "))
+        Text.printable(words.compact.join(" ").strip)
       end
 
       def show

@@ -750,6 +750,16 @@ class AppDriverTest < PenstockTest
     assert_includes error.message, "\n(with the seed 1; to repeat it: #{command})"
   end
 
+  # A test that would run nothing must not pass.
+  def test_explore_and_drive_reject_what_runs_nothing
+    [-> { Penstock::Testing.explore(app, runs: 0) { flunk } }, -> { Penstock::Testing.explore(app, runs: "3") { flunk } },
+     -> { Penstock::Testing.explore(app) }, -> { Penstock::Testing.drive(app, seed: "7") }]
+      .zip(["runs must be an Integer from 1, not 0", 'runs must be an Integer from 1, not "3"', "explore requires a block",
+            'the seed must be an Integer or nil, not "7"']) do |call, text|
+      assert_equal text, assert_raises(ArgumentError, &call).message
+    end
+  end
+
   def test_the_command_repeats_the_seed
     seeds = []
     ENV["PENSTOCK_SEED"] = "17"

@@ -278,6 +278,7 @@ class AppLifeTest < AppTestCase
       end
     end
     at_exit { puts "at exit" }
+    app.monitor.subscribe("app.stopped") { |event| puts "status \#{event[:report].status}" }
     app.run
     puts "stopped"
   RUBY
@@ -286,15 +287,15 @@ class AppLifeTest < AppTestCase
     name = topic(partitions: 1)
     produce(name, ["hello"])
     output, status = program(name) { |io| io.gets && Process.kill(:TERM, io.pid) }
-    assert_equal ["stopped\nat exit\n", 0], [output, status.exitstatus]
+    assert_equal ["status 0\nstopped\nat exit\n", 0], [output, status.exitstatus]
   end
 
   slow def test_a_program_that_an_error_ends_runs_at_exit
     name = topic(partitions: 1)
     produce(name, ["exit"])
     output, status = program(name, &:gets)
-    told = ["penstock: app.fatal_error: SystemExit: exit", "penstock: stopped because of SystemExit: exit", "at exit"]
-    assert_equal [1, *told], [status.exitstatus, *output.lines(chomp: true).last(3)]
+    told = ["penstock: app.fatal_error: SystemExit: exit", "penstock: stopped because of SystemExit: exit", "at exit", "status 1"]
+    assert_equal [1, *told.sort], [status.exitstatus, *output.lines(chomp: true).last(4).sort]
   end
 
   def test_a_second_signal_ends_a_program_that_hangs
@@ -304,6 +305,7 @@ class AppLifeTest < AppTestCase
     assert_equal 3, status.exitstatus
     assert_includes output, "still in work"
     refute_includes output, "at exit"
+    assert_includes output, "status 3\n" # what listeners have written is not lost in stdout's buffer
   end
 
   private

@@ -11,8 +11,9 @@ class CLIAppTest < PenstockTest
     Penstock.app do |app|
       app.kafka = { "bootstrap.servers": ENV.fetch("SERVERS"), "sasl.password": "s3cret" }
       app.threads = 7
+      app.producer_kafka = { "linger.ms": 5 }
       app.group "billing", kafka: { "session.timeout.ms": 6_000 } do |group|
-        group.topic ENV.fetch("TOPIC"), to: ->(record) { puts(record.payload) || $stdout.flush }, order: :key
+        group.topic ENV.fetch("TOPIC"), to: ->(record) { puts record.payload }, order: :key
       end
       app.group("audit") { |group| group.topic(/audit-.+/, to: "Nowhere", retry: { times: 3 }, dead_letter: "dead") }
     end
@@ -43,6 +44,7 @@ class CLIAppTest < PenstockTest
   def test_routes_prints_every_option_and_no_secret
     status, out, err = cli("routes", "-r", "FILE")
     assert_equal [0, ""], [status, err]
+    refute_includes out, "s3cret"
     assert_equal <<~TEXT, out.gsub(%r{[^ (]*/app\.rb:}, "app.rb:").sub(/to Proc.* \(/, "to Proc (")
       application
         threads: 7 (app.rb:4)
@@ -55,9 +57,10 @@ class CLIAppTest < PenstockTest
         logger: nil (default)
         monitor: Penstock::Monitor (default)
         producer: nil (default)
+        producer_kafka: linger.ms (app.rb:5)
       group billing, 1 connection
         kafka: bootstrap.servers, sasl.password, session.timeout.ms
-        "orders" to Proc (app.rb:6)
+        "orders" to Proc (app.rb:7)
           order: :key
           in_flight: 1000 (default)
           value: nil (default)
@@ -76,7 +79,7 @@ class CLIAppTest < PenstockTest
           fatal: [] (default)
       group audit, 1 connection
         kafka: bootstrap.servers, sasl.password
-        /audit-.+/ to Nowhere (app.rb:8)
+        /audit-.+/ to Nowhere (app.rb:9)
           order: :partition (default)
           in_flight: 1000 (default)
           value: nil (default)
@@ -108,7 +111,8 @@ class CLIAppTest < PenstockTest
     two = "require 'penstock/app'; 2.times { Penstock.app { |app| app.group('g') { |group| group.topic('t', to: ->(_) {}) } } }"
     { ["there is no group biling (did you mean \"billing\"?)", FILE] => %w[--only biling],
       ["exclude each other", FILE] => %w[--only billing --except audit], ["leaves no group", FILE] => %w[--except billing,audit],
-      ["makes 0 applications, not one", none] => [], ["makes 2 applications, not one", two] => [],
+      ["app.rb must make one application with Penstock.app, not 0", none] => [],
+      ["app.rb must make one application with Penstock.app, not 2", two] => [],
       ["cannot be loaded", "require 'not/there'"] => [], ["accepts only options", FILE] => %w[more] }.each do |(text, file), more|
       status, out, err = cli("routes", "-r", "FILE", *more, file:)
       assert_equal [2, ""], [status, out], text
@@ -116,6 +120,48 @@ class CLIAppTest < PenstockTest
     end
     assert_includes cli("server", "-r", "not-there.rb")[2], "there is no file not-there.rb"
     assert_includes cli("server", "--hlep")[2], "--hlep"
+  end
+
+  # @return [String] a file with such an application
+  def file_with(setting) = %(require "penstock/app"\nPenstock.app do |app|\n  #{setting}\nend\n)
+
+  def test_what_is_invalid_in_the_file_is_named_with_its_line_and_no_trace
+    { "app.threads = 0" => "app.threads must be", "app.logger = 'log'" => "app.logger must be a Logger or nil, not String",
+      "app.monitor = nil" => "app.monitor must be a Penstock::Monitor", "app.probe = 'ftp://a'" => "app.probe must be",
+      "app.monitor.subscribe('app.runing') {}" => "did you mean \"app.running\"",
+      "app.group('g') { |group| group.topic('a b', to: ->(_) {}) }" => "A topic must have a name of 1 to 249",
+      "app.group('g') { |group| group.topic('t', to: ->(_) {}, ordr: :key) }" => "did you mean :order?" }.each do |setting, text|
+      [%w[routes -r FILE], %w[server -r FILE], %w[topics plan FILE], %w[doctor -r FILE]].each do |arguments|
+        status, out, err = cli(*arguments, file: file_with(setting))
+        assert_equal [2, "", 1], [status, out, err.lines.size], err
+        assert_match(%r{\Apenstock: /.*app\.rb:\d: .*#{Regexp.escape(text)}}, err)
+      end
+    end
+  end
+
+  def test_what_the_file_raises_is_shown_with_its_own_lines
+    { "app.kafka = { 'a' => ENV.fetch('NOT_THERE') }" => "KeyError", "app.thread = 3" => "NoMethodError",
+      "end" => "SyntaxError" }.each do |setting, name|
+      [%w[routes -r FILE], %w[server -r FILE], %w[topics plan FILE], %w[doctor -r FILE]].each do |arguments|
+        status, out, err = cli(*arguments, file: file_with(setting))
+        assert_equal [1, ""], [status, out], err
+        assert_match(%r{\Apenstock: /.*app\.rb cannot be loaded: .*\(#{name}\)}m, err)
+        assert_match(%r{^    /.*app\.rb:3:}, err) unless name == "SyntaxError"
+        refute_includes err, "lib/penstock"
+      end
+    end
+  end
+
+  def test_what_the_server_cannot_start_with_is_named_without_a_trace
+    topic = "app.group('g') { |group| group.topic('t', to: ->(_) {}) }"
+    kafka = "app.kafka = { 'bootstrap.servers': 'a:1', 'sesion.timeout.ms': 6 }; #{topic}"
+    { topic.sub("->(_) {}", "'Nowhere'") => 'The processor "Nowhere" does not exist',
+      topic => 'requires "bootstrap.servers"', kafka => 'did you mean "session.timeout.ms"?',
+      "app.probe = 'file:/none/probe'; #{topic}" => "app.probe cannot be opened: No such file" }.each do |setting, text|
+      status, _, err = cli("server", "-r", "FILE", file: file_with(setting))
+      assert_equal [2, 1], [status, err.lines.size], err
+      assert_match(/\Apenstock: .*#{Regexp.escape(text)}/, err)
+    end
   end
 
   def test_help_describes_the_commands

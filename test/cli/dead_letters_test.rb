@@ -104,6 +104,7 @@ class CLIDeadLettersTest < AppTestCase
     assert_equal 3, sent(cli("replay", dead, "--to", other, "--group", "g-#{@group}")[1])
     found = Penstock.read(other, "bootstrap.servers": cluster.bootstrap_servers)
     assert_equal [[nil, "stray"], ["k", nil], [nil, "loop"]], (found.map { |message| [message.key, message.payload] })
+    assert_equal "0/0 of unknown source\n", cli("list", dead)[1].lines.first
     assert_match(/payload: nil \(a tombstone\)/, cli("show", dead, "--place", "0/1")[1])
   end
 
@@ -111,7 +112,11 @@ class CLIDeadLettersTest < AppTestCase
     { [] => /requires list, show or replay/, %w[list] => /and a topic/, %w[look dead] => /requires list/,
       %w[list a b] => /one topic/, %w[list a --timeout 0] => /--timeout must be/,
       %w[show dead] => /requires --place/, %w[show dead --place 1] => %r{PARTITION/OFFSET},
-      %w[replay dead --to dead] => /another/,
+      %w[replay dead --to dead] => /another/, %w[list dead --to other] => /--to is an option of replay/,
+      %w[show dead --place 0/0 --group g] => /--group is an option of replay/,
+      %w[list dead --dry-run] => /--dry-run is an option of replay/,
+      %w[replay dead --json] => /--json is an option of list/, ["replay", "dead", "--group", ""] => /--group is empty/,
+      ["list", "a b"] => /topic's name must be 1 to 249/, ["replay", "dead", "--to", "a b"] => /topic's name must be/,
       %w[list dead --nonsense] => /--nonsense/, ["list", "dead", "-X", "sasl.password:#{SECRET}"] => /expected NAME=VALUE/ }
       .each do |arguments, text|
       status, out, err = cli(*arguments)
@@ -120,6 +125,7 @@ class CLIDeadLettersTest < AppTestCase
       refute_includes err, SECRET
     end
     assert_match(/use --bootstrap/, cli("list", "dead", servers: nil)[2])
+    assert_match(/--bootstrap is empty/, cli("list", "dead", servers: "")[2])
     assert_match(/Usage: penstock dead-letters/, cli("--help", servers: nil)[1])
   end
 

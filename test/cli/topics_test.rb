@@ -71,10 +71,12 @@ class CLITopicsTest < PenstockTest
     status, _, err = cli("plan", "FILE", "-b", "127.0.0.1:2", file: APP, name: "app.rb")
     assert_equal 1, status
     assert_match(/127\.0\.0\.1:2/, err)
+    # As with `-b "$KAFKA"` where the variable is not set: another cluster must not be changed.
+    assert_match(/--bootstrap is empty/, cli("apply", "FILE", "-b", "", file: APP, name: "app.rb")[2])
     status, _, err = cli("plan", "FILE", file: APP.sub(/^  app\.topics.*\n/, ""), name: "app.rb")
     assert_equal 2, status
     assert_match(/declares no topics/, err)
-    assert_match(/0 applications/, cli("plan", "FILE", file: "", name: "app.rb")[2])
+    assert_match(/one application with Penstock.app, not 0/, cli("plan", "FILE", file: "", name: "app.rb")[2])
   end
 
   def test_no_secret_is_printed

@@ -177,6 +177,15 @@ class ListenersLoggerTest < MetricsTestCase
     assert_empty(@lines.select { |severity, _| severity == "DEBUG" })
   end
 
+  def test_an_application_s_events_name_the_message_and_seconds_are_short
+    place = { group: "shop", topic: "orders", partition: 1, offset: 7, attempt: 2 }
+    publish(listener, "error.occurred", type: "consumer.consume.error", error: Penstock::Error.new("x"), caller: self, **place)
+    publish(listener, "consumer.consuming.retry", **place, seconds: 0.9151405130251877)
+    words = "group=shop topic=orders partition=1 offset=7 attempt=2"
+    assert_includes line("error.occurred").last, " type=consumer.consume.error #{words} error=Penstock::Error "
+    assert line("consumer.consuming.retry").last.end_with?(" #{words} seconds=0.915")
+  end
+
   def test_a_foreign_error_is_logged_by_class_and_place_and_its_text_only_at_debug
     one = producer
     one.monitor.subscribe("message.produced_sync") { raise "bad #{SECRET}" }

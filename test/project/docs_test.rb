@@ -293,6 +293,13 @@ class DocsTest < PenstockTest
     assert_equal shown.gsub(/ms=\S+/, "ms="), written.join.gsub(/ms=\S+/, "ms=")
   end
 
+  def test_the_table_of_log_lines_lists_exactly_the_events_that_have_some
+    rows = File.read(File.join(ROOT, "docs/listeners-logger.md")).lines.grep(/^\| .*\| /).map { |line| line.split("|")[2] }
+    listener = Penstock::Listeners::Logger.new(Logger.new(nil))
+    assert_equal Penstock::Monitor::EVENTS.select { |event| listener.respond_to?(Penstock::Monitor.method_for(event)) }.sort,
+                 rows.flat_map { |row| row.scan(/`(\w+\.[\w.]+)`/).flatten }.sort
+  end
+
   def test_the_statsd_snippets_send_the_metrics_that_their_page_shows
     server = UDPSocket.new
     server.bind("127.0.0.1", 0)
@@ -315,6 +322,14 @@ class DocsTest < PenstockTest
   end
 
   # As in code. Tables, code, and what cannot be broken, may be longer.
+  # Below a gap, rows are shown as text.
+  def test_rows_of_a_table_follow_its_head
+    Dir[File.join(ROOT, "{*,docs/**/*}.md")].each do |path|
+      text = File.read(path).gsub(/^```.*?^```/m, "")
+      text.split(/^(?!\|).*(?:\n|\z)/).reject(&:empty?).each { |table| assert_match(/\A\|.*\n\|[ :|-]+$/, table, path) }
+    end
+  end
+
   def test_lines_of_text_have_at_most_130_columns
     long = Dir["*.md", "{docs,bench,test}/**/*.md", base: ROOT].flat_map do |file|
       text = File.read(File.join(ROOT, file), encoding: "UTF-8").gsub(/^ *(```|~~~).*?^ *\1$/m) { |code| "\n" * code.count("\n") }

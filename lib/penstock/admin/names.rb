@@ -28,7 +28,7 @@ module Penstock
           copy = of("the name of a topic", name)
           return copy if TopicName.valid?(copy)
 
-          raise ArgumentError, "the name of a topic must be 1 to 249 of the characters a-z A-Z 0-9 . _ -, not #{shown(copy)}"
+          raise ArgumentError, "the name of a topic must be #{TopicName::FORM}, not #{shown(copy)}"
         end
 
         private

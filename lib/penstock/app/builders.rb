@@ -135,12 +135,18 @@ module Penstock
         { commit_interval:, drain_timeout:, shutdown_timeout: }.each { |name, value| check_seconds(name, value) }
         check_seconds("stall_after", stall_after, 86_400)
         check_probe
+        check_objects
         invalid("the application has no group") if @groups.empty?
       end
 
       def check_probe
         @target = Probe.parse(probe) unless probe.nil?
         invalid("app.probe must be #{Probe::FORMS}, not #{probe.inspect}") unless probe.nil? || @target
+      end
+
+      def check_objects
+        invalid("app.logger must be a Logger or nil, not #{logger.class}") unless logger.nil? || logger.respond_to?(:add)
+        invalid("app.monitor must be a Penstock::Monitor, not #{monitor.class}") unless monitor.is_a?(Monitor)
       end
 
       def check_group(id, connections)
@@ -228,12 +234,7 @@ module Penstock
       #   @raise [ConfigurationInvalidError, ArgumentError] when an option is invalid or unknown
       def topic(name, to: nil, **options)
         name = name.name if name.is_a?(Symbol)
-        valid = name.is_a?(Regexp) || (name.is_a?(String) && !name.empty? && !name.start_with?("^"))
-        unless valid
-          raise ErrorFactory.build(ConfigurationInvalidError,
-                                   "a topic must be a name or a Regexp, not #{name.inspect}")
-        end
-
+        check_name(name)
         if @routes.any? { |route| route.topic == name }
           raise ErrorFactory.build(ConfigurationInvalidError, "the group #{id} has the topic #{name.inspect} twice")
         end
@@ -248,6 +249,13 @@ module Penstock
       private
 
       attr_reader :routes
+
+      def check_name(name)
+        return if name.is_a?(Regexp) || (name.is_a?(String) && TopicName.valid?(name))
+
+        form = name.is_a?(String) ? "have a name of #{TopicName::FORM}" : "be a name or a Regexp"
+        raise ErrorFactory.build(ConfigurationInvalidError, "a topic must #{form}, not #{name.inspect}")
+      end
 
       # The names contain that of the group, for which brokers accept more. No copy could be stored there.
       def checked(retry_routes)

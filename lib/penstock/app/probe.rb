@@ -53,7 +53,7 @@ module Penstock
         @clients = []
         @server = open
       rescue SystemCallError, SocketError => e
-        raise ErrorFactory.build(ConfigurationInvalidError, "app.probe cannot be opened: #{e.class}")
+        raise ErrorFactory.build(ConfigurationInvalidError, "app.probe cannot be opened: #{e.message}")
       end
 
       # @param about [Server]
@@ -82,7 +82,7 @@ module Penstock
         when :unix
           remove_stale_socket
           UNIXServer.new(@target.path)
-        else raise Errno::ENOENT unless File.directory?(File.dirname(@target.path))
+        else raise Errno::ENOENT, File.dirname(@target.path) unless File.directory?(File.dirname(@target.path))
         end
       end
 

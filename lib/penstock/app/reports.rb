@@ -15,7 +15,7 @@ module Penstock
       # @return [String]
       def status
         running = blockers
-        ["#{watch.health}; #{Text.count(running.size, "message")} or batches in work", *running].join("\n")
+        ["#{watch.health}; #{Text.count(running.size, "call")} of processors in work", *running].join("\n")
       end
 
       # @return [Array<StopReport::Blocker>] what the workers do

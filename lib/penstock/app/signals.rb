@@ -8,7 +8,9 @@ module Penstock
       include ShortInspect
 
       STOP = %w[INT TERM QUIT].freeze
-      private_constant :STOP
+      # Seconds for what stdout still has in its buffer. The reader of a pipe may hang.
+      FLUSH = 1
+      private_constant :STOP, :FLUSH
 
       # @param server [Server]
       def initialize(server)
@@ -25,8 +27,9 @@ module Penstock
         return report if report.complete?
 
         tell(report)
-        # at_exit could wait for what hangs, for ever.
-        report.status == 1 ? exit(1) : exit!(report.status)
+        exit(1) if report.status == 1
+        Thread.new { flush }.join(FLUSH)
+        exit!(report.status) # at_exit could wait for what hangs, for ever
       ensure
         former&.each { |name, handler| trap(name, handler || "DEFAULT") }
       end
@@ -35,6 +38,13 @@ module Penstock
 
       # Also when Ruby's warnings are off.
       def tell(text) = $stderr.write("penstock: #{text}\n")
+
+      # `exit!` drops what is in the buffer: the last lines of a logger on stdout, which say why the process ends.
+      def flush
+        $stdout.flush
+      rescue IOError, SystemCallError
+        nil # the reader is gone
+      end
 
       # Of a trap.
       def stop

@@ -34,15 +34,15 @@ module Penstock
       # @raise [UsageError] when the file makes no application or several, or has no such group
       def app
         apps = App.__send__(:built_by) { load_file(@file) }
-        raise UsageError, "--require: the file makes #{Text.count(apps.size, "application")}, not one" unless apps.size == 1
+        return restricted(apps.first) if apps.size == 1
 
-        restricted(apps.first)
+        raise UsageError, "#{Text.printable(@file)} must make one application with Penstock.app, not #{apps.size}"
       end
 
       def load_file(file)
         raise UsageError, "--require: there is no file #{Text.printable(file)}" unless File.file?(file)
 
-        load(File.expand_path(file))
+        loading(file) { load(File.expand_path(file)) }
       rescue LoadError => e
         raise UsageError, "--require: #{Text.printable(e.path || "a library")} cannot be loaded, which the file requires"
       end

@@ -7,7 +7,8 @@ module Penstock
     # @api private
     class Command
       LONGEST_TIMEOUT = 3_600 # seconds
-      private_constant :LONGEST_TIMEOUT
+      OWN = File.expand_path("..", __dir__).freeze
+      private_constant :LONGEST_TIMEOUT, :OWN
 
       def initialize(out)
         @out = out
@@ -52,6 +53,36 @@ module Penstock
 
           @timeout = seconds
         end
+      end
+
+      # Loads a file of the program. Its errors are shown with the lines of the program, and without Penstock's.
+      # @raise [UsageError] if Penstock has rejected a setting or an option that the file has
+      # @raise [Failure] if the file raises something else
+      # @raise [LoadError]
+      def loading(file)
+        yield
+      rescue LoadError
+        raise
+      rescue StandardError, ScriptError => e
+        lines = program_lines(e)
+        raise UsageError, [lines.first.to_s[/\A.+?:\d+/], Text.message(e)].compact.join(": ") if rejected?(e)
+
+        raise Failure, ["#{Text.printable(file)} cannot be loaded: #{text_of(e)}", *lines.map { |line| "    #{line}" }].join("\n")
+      end
+
+      def rejected?(error)
+        kinds = [ConfigurationError, Penstock::UsageError, ArgumentError]
+        kinds.any? { |kind| error.is_a?(kind) } && error.backtrace.first.to_s.start_with?(OWN)
+      end
+
+      # With the corrections that Ruby suggests.
+      def text_of(error)
+        error.respond_to?(:detailed_message) ? error.detailed_message(highlight: false) : "#{error.message} (#{error.class})"
+      end
+
+      def program_lines(error)
+        error.backtrace.to_a.take_while { |line| !line.start_with?(__dir__) }
+             .reject { |line| line.start_with?(OWN, "<internal:") }.map { |line| line.delete_prefix("#{Dir.pwd}/") }
       end
 
       # @raise [UsageError]

@@ -77,7 +77,25 @@ module Penstock
         misused("requires list, show or replay, and a topic") unless ACTIONS.include?(action) && topic && !topic.empty?
         misused("accepts one topic") unless more.empty?
         raise UsageError, "show requires --place PARTITION/OFFSET" if action == "show" && @places.empty?
-        raise UsageError, "--to must be another topic" if @to == topic || @to&.empty?
+
+        check_options(action, topic)
+      end
+
+      # An option that would do nothing is a mistake.
+      def check_options(action, topic)
+        { "--to" => @to, "--group" => @group, "--dry-run" => @dry }.each do |option, value|
+          raise UsageError, "#{option} is an option of replay" if value && action != "replay"
+        end
+        raise UsageError, "--json is an option of list" if @json && action != "list"
+        raise UsageError, "--group is empty" if @group == ""
+
+        check_topics(topic, @to)
+      end
+
+      def check_topics(topic, other)
+        valid = [topic, *other].all? { |name| TopicName.valid?(name) }
+        raise UsageError, "a topic's name must be #{TopicName::FORM}" unless valid
+        raise UsageError, "--to must be another topic" if other == topic
       end
 
       def kafka
@@ -108,7 +126,7 @@ module Penstock
         row = letter.to_h
         words = [row[:place], row[:source] || "of unknown source", row[:group], row[:kind],
                  row[:attempts] && "attempts=#{row[:attempts]}", row[:failed_at], [row[:error], row[:message]].compact.join(": ")]
-        Text.printable(words.compact.join(" "))
+        Text.printable(words.compact.join(" ").strip)
       end
 
       def show

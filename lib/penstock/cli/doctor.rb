@@ -51,7 +51,7 @@ module Penstock
       end
 
       def load_file(file)
-        require File.exist?(file) ? File.expand_path(file) : file
+        loading(file) { require File.exist?(file) ? File.expand_path(file) : file }
       rescue LoadError => e
         missing = e.path && e.path != file ? "#{e.path} that it requires" : "it"
         raise UsageError, "--require: #{missing} cannot be loaded"

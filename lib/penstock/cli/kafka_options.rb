@@ -18,7 +18,11 @@ module Penstock
 
       # @param parser [OptionParser]
       def define(parser)
-        parser.on("-b", "--bootstrap HOST:PORT[,...]", "the cluster") { |servers| @bootstrap = servers }
+        parser.on("-b", "--bootstrap HOST:PORT[,...]", "the cluster") do |servers|
+          raise UsageError, "--bootstrap is empty: name the cluster, as HOST:PORT" if servers.delete(", ").empty?
+
+          @bootstrap = servers
+        end
         parser.on("--config FILE", "settings of librdkafka, such as security.protocol: lines of NAME=VALUE") do |file|
           @from_files.merge!(read(file))
         end

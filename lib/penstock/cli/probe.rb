@@ -32,16 +32,21 @@ module Penstock
       def perform(words)
         target, question = check(*words)
         answer = target.start_with?("file:") ? from_file(target.delete_prefix("file:")) : over_socket(target, question)
+        found = answer[/"#{question}":(true|false)/, 1] # loading a parser of JSON would take longer than all else
+        raise IOError, "what came is not of a probe" unless found
+
         @out.puts answer
-        answer.include?("\"#{question}\":true") ? 0 : 1 # loading a parser of JSON would take longer than all else
+        found == "true" ? 0 : 1
       rescue SystemCallError, SocketError, IOError => e
-        @out.puts "no answer: #{e.class}"
+        @out.puts "no answer: #{e.message}"
         1
       end
 
       def check(target = nil, question = "live", *more)
         misused("requires a target") unless target
-        raise UsageError, "the question must be #{QUESTIONS.join(", ")}" unless QUESTIONS.include?(question) && more.empty?
+        raise UsageError, "the question must be live, ready or started" unless QUESTIONS.include?(question)
+
+        misused("accepts one question") unless more.empty?
 
         [target, question]
       end

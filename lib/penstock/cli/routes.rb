@@ -14,7 +14,7 @@ module Penstock
       TEXT
 
       SETTINGS = %i[threads commit_interval drain_timeout shutdown_timeout stall_after memory probe logger monitor
-                    producer].freeze
+                    producer producer_kafka].freeze
       private_constant :SETTINGS
 
       private
@@ -25,7 +25,7 @@ module Penstock
         0
       end
 
-      # Of objects, such as a logger, only the class: others may hold secrets.
+      # Of objects, such as a logger, only the class: others may hold secrets. Of settings for librdkafka, only the names.
       def print_settings(settings)
         @out.puts "application"
         SETTINGS.each do |name|
@@ -34,6 +34,7 @@ module Penstock
           text = case value
                  when nil, Numeric then value.inspect
                  when Struct then value.to_a.compact.join(" ") # the probe
+                 when Hash then value.empty? ? "none" : value.keys.join(", ")
                  else value.class.name
                  end
           @out.puts "  #{name}: #{text} #{origin ? "(#{origin})" : "(default)"}"

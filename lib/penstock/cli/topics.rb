@@ -53,7 +53,7 @@ module Penstock
 
       def perform(words)
         action, file, *more = words
-        misused("requires plan or apply, and a file") unless ACTIONS.include?(action)
+        misused("requires plan or apply") unless ACTIONS.include?(action)
         misused("accepts one file") unless more.empty?
 
         @file = file if file

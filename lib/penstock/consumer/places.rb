@@ -83,7 +83,7 @@ module Penstock
       raise ArgumentError, "a topic must be a String or Symbol, not #{topic.inspect}" unless name.is_a?(String)
       return name if TopicName.valid?(name) # librdkafka reports other names as topics that do not exist yet
 
-      raise ArgumentError, "#{topic.inspect} is not a valid topic name: 1 to 249 of the characters a-z A-Z 0-9 . _ -"
+      raise ArgumentError, "#{topic.inspect} is not a valid topic name: #{TopicName::FORM}"
     end
 
     # librdkafka takes what begins with "^" for a pattern.

@@ -11,6 +11,7 @@ module Penstock
     def self.drive(app, *more, seed: nil, **wrong)
       Keywords.check("drive(app, seed: 7)", %i[seed], more, wrong)
       app.is_a?(App) or raise ArgumentError, "drive needs an application, which Penstock.app makes, not #{app.inspect}"
+      seed.nil? || seed.is_a?(Integer) or raise ArgumentError, "the seed must be an Integer or nil, not #{seed.inspect}"
       Driver.new(app, seed || Replay.seed || (Random.new_seed % (2**32)))
     end
 
@@ -31,6 +32,9 @@ module Penstock
     # @overload explore(app, runs: 100, seed: 0)
     def self.explore(app, *more, runs: 100, seed: 0, **wrong)
       Keywords.check("explore(app, runs: 100, seed: 0) { |driver| ... }", %i[runs seed], more, wrong)
+      raise ArgumentError, "explore requires a block" unless block_given?
+      raise ArgumentError, "runs must be an Integer from 1, not #{runs.inspect}" unless runs.is_a?(Integer) && runs.positive?
+
       (Replay.seed ? [Replay.seed] : seed...(seed + runs)).each do |one|
         yield drive(app, seed: one)
       rescue Exception => e # rubocop:disable Lint/RescueException -- also the errors of test libraries

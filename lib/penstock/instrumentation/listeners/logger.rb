@@ -131,9 +131,9 @@ module Penstock
 
         payload = event.payload
         error = payload[:error]
-        line(:error, event, type: payload[:type], topic: payload[:topic], partition: payload[:partition],
-                            event_of: payload[:event], attempt: payload[:attempt], retry: payload[:retry],
-                            **counted(payload), **(token?(payload) ? place(error) : about(error)))
+        words = token?(payload) ? place(error) : about(error)
+        where = payload.slice(:type, :group, :topic, :partition, :offset)
+        line(:error, event, **where, event_of: payload[:event], **payload.slice(:attempt, :retry), **counted(payload), **words)
         return if !@log_messages || token?(payload)
 
         case error
@@ -222,8 +222,16 @@ module Penstock
       def word(key, value)
         return if nil.equal?(value) # it may be a BasicObject
 
-        text = EventFormatter.text(value, 1_000)
+        text = EventFormatter.text(rounded(value), 1_000)
         "#{key}=#{text.match?(PLAIN) ? text : Text.printable(text.inspect)}" # what turns the direction of text, inspect leaves
+      end
+
+      # Seconds, to the millisecond.
+      def rounded(value)
+        case value
+        when Float then value.round(3)
+        else value
+        end
       end
 
       # What the event of a call that failed carries.

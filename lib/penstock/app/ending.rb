@@ -28,7 +28,9 @@ module Penstock
 
       # The partition may be assigned here again, and has waited for this.
       def work_ended(partition)
-        return unless @abandoned[partition.place].equal?(partition)
+        left = @abandoned[partition.place] or return
+        left.delete(partition)
+        return unless left.empty?
 
         @abandoned.delete(partition.place)
         @partitions[partition.place]&.then { |now| now.start? && try_start(now) }
@@ -48,7 +50,7 @@ module Penstock
           abandon(partition) unless partition.idle?
           partition.revoke
           go_on_draining(partition) # `revoked` was not called, if the partition was lost
-          @abandoned[partition.place] = partition unless partition.idle?
+          (@abandoned[partition.place] ||= []) << partition unless partition.idle?
         end
       end
 

@@ -139,6 +139,15 @@ class AppTest < AppTestCase
         seen << batch.map(&:payload)
         batch.done(batch[0])
         (failed = true) && raise("later") unless failed
+  # Ruby tries the first alternative first, and the consumer's pattern all of them.
+  def test_a_pattern_whose_alternatives_begin_alike
+    name = topic(partitions: 1)
+    produce(name, ["a"])
+    start(/#{name[0..-2]}|#{name}/) { |record| @seen << record.payload }
+    assert_equal ["a"], seen(1)
+    assert_raises(ArgumentError, "named when the application is made") { app(/(?=a)b/) { nil } }
+  end
+
       end
     end, batch: { size: 6 }, filter: ->(message) { message.payload != "no" }, retry: { from: 0, to: 0 })
     assert_equal [%w[a b c], %w[b c]], seen(2)

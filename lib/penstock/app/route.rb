@@ -35,6 +35,7 @@ module Penstock
         freeze
       end
 
+        @pattern = Regexp.new(TopicPattern.of(topic)) if topic.is_a?(Regexp)
       # @return [Integer]
       attr_reader :hop
 
@@ -80,7 +81,7 @@ module Penstock
 
       # @param name [String] of a topic
       # @return [Boolean]
-      def matches?(name) = topic.is_a?(Regexp) ? topic.match?(name) && whole?(name) : topic == name
+      def matches?(name) = @pattern ? @pattern.match?(name) : topic == name
 
       # @return [String]
       def inspect = "#<#{self.class} #{topic.inspect} to #{processor_name}>"
@@ -88,9 +89,6 @@ module Penstock
       private
 
       def retry_topic(group, seconds) = "#{@source}.#{group}.retry.#{seconds}s"
-
-      # As in a subscription: a pattern is for whole names.
-      def whole?(name) = topic.match(name).then { |found| found.begin(0).zero? && found.end(0) == name.size }
     end
   end
 end

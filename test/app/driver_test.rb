@@ -210,6 +210,61 @@ class AppDriverTest < PenstockTest
     end
   end
 
+  # The names are those of a program's own methods and variables.
+  def test_a_processor_may_have_any_names
+    seen = @seen
+    driver = drive_class(Class.new(Penstock::Processor) do
+      define_method(:process) do |message|
+        @work = @place = message
+        work_on(message)
+        cancelled?
+        skip("done")
+      end
+      define_method(:work_on) { |work| seen << work.payload }
+      %i[place_at work_of not_in_a_hook].each { |name| define_method(name) { |*| raise "called by somebody else" } }
+      private :work_on, :place_at, :work_of, :not_in_a_hook
+    end)
+    produce(driver, "a", "b")
+    driver.advance(10)
+    assert_equal [%w[a b], [], 2], [seen, driver.errors, driver.committed("billing", "orders")]
+  end
+
+  def drive_class(processor, **options)
+    Penstock::Testing.drive(Penstock.app do |app|
+      app.kafka = { "bootstrap.servers": "nowhere" }
+      app.group("billing") { |group| group.topic "orders", to: processor, **options }
+    end, seed: 7)
+  end
+
+  # Commands are raised, too, but nothing is wrong then.
+  def test_a_general_class_in_fatal_ends_the_application_with_errors_only
+    [StandardError, Exception].each do |kind|
+      driver = drive_class(Class.new(Penstock::Processor) do
+        def process(message)
+          return if attempt > 1
+
+          case message.payload
+          when "skip" then skip("no")
+          when "retry" then retry_in(1)
+          when "pause" then @paused || ((@paused = true) && pause(1))
+          when "reject" then reject("no")
+          when "bad" then raise "bad"
+          end
+        end
+      end, fatal: [kind], dead_letter: "dead")
+      produce(driver, "skip", "retry", "pause", "reject")
+      driver.advance(60)
+      assert_equal [4, 1], [driver.committed("billing", "orders"), driver.dead_letters.size]
+      produce(driver, "bad")
+      driver.advance(10)
+      assert_equal [:ended, 4], [driver.health.state, driver.committed("billing", "orders")]
+    end
+    driver = drive(fatal: [Penstock::Processor::Rejected]) { raise Penstock::Processor::Rejected, "no" }
+    produce(driver, "a")
+    driver.run
+    assert_equal :ended, driver.health.state
+  end
+
   def test_copies_of_messages
     wrong = []
     processor = Class.new(Penstock::Processor) do

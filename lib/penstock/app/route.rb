@@ -6,7 +6,10 @@ module Penstock
     class Route
       # What ends the application whatever the options: nobody can know what is left.
       FATAL = [SystemExit, SignalException, NoMemoryError].freeze
-      private_constant :FATAL
+      # What {Processor#skip} and its like raise is no error. So a route whose `fatal` has a general class does not mean it.
+      COMMANDS = [Processor::Rejected, Processor::Skipped, Processor::RetryLater, Processor::SeekTo].freeze
+      GENERAL = [Exception, StandardError].freeze
+      private_constant :FATAL, :COMMANDS, :GENERAL
 
       # @return [String, Regexp]
       attr_reader :topic
@@ -77,7 +80,13 @@ module Penstock
 
       # @param error [Exception, nil] of a processor or hook
       # @return [Boolean] whether it ends the application
-      def fatal?(error) = FATAL.any? { |kind| error.is_a?(kind) } || options[:fatal].any? { |kind| error.is_a?(kind) }
+      def fatal?(error)
+        return true if FATAL.any? { |kind| error.is_a?(kind) }
+
+        kinds = options[:fatal]
+        kinds -= GENERAL if COMMANDS.any? { |kind| error.is_a?(kind) }
+        kinds.any? { |kind| error.is_a?(kind) }
+      end
 
       # @param name [String] of a topic
       # @return [Boolean]

@@ -685,6 +685,24 @@ class AppDriverTest < PenstockTest
     end
   end
 
+  # It has a time at which it is due, and its own processor.
+  def test_a_pattern_gets_no_messages_of_retry_topics
+    driver = Penstock::Testing.drive(Penstock.app do |app|
+      app.kafka = { "bootstrap.servers": "nowhere" }
+      app.group("billing") do |group|
+        group.topic(/orders\..*/, to: ->(message) { @seen << [:pattern, message.topic] })
+        group.topic "orders", to: ->(message) { @seen << [:name, message.topic] && raise("odd") }, order: :unordered, retry: RETRY
+      end
+    end, seed: 7)
+    driver.produce("orders", payload: "a")
+    driver.produce("orders.eu", payload: "b")
+    driver.advance(1)
+    assert_equal [[:name, "orders"], [:pattern, "orders.eu"]], @seen.sort
+    driver.advance(100)
+    assert_includes @seen, [:name, RETRY_TOPICS[0]]
+    refute_includes @seen, [:pattern, RETRY_TOPICS[0]]
+  end
+
   # ---- what does not go on ----
 
   def stalls(application)
@@ -740,24 +758,6 @@ class AppDriverTest < PenstockTest
   def test_brokers_that_accept_little_metadata
     shortened = 0
     application = app(order: :key, retry: { from: 600, to: 600 }) do |message|
-  # It has a time at which it is due, and its own processor.
-  def test_a_pattern_gets_no_messages_of_retry_topics
-    driver = Penstock::Testing.drive(Penstock.app do |app|
-      app.kafka = { "bootstrap.servers": "nowhere" }
-      app.group("billing") do |group|
-        group.topic(/orders\..*/, to: ->(message) { @seen << [:pattern, message.topic] })
-        group.topic "orders", to: ->(message) { @seen << [:name, message.topic] && raise("odd") }, order: :unordered, retry: RETRY
-      end
-    end, seed: 7)
-    driver.produce("orders", payload: "a")
-    driver.produce("orders.eu", payload: "b")
-    driver.advance(1)
-    assert_equal [[:name, "orders"], [:pattern, "orders.eu"]], @seen.sort
-    driver.advance(100)
-    assert_includes @seen, [:name, RETRY_TOPICS[0]]
-    refute_includes @seen, [:pattern, RETRY_TOPICS[0]]
-  end
-
       message.payload == "bad" && message.key != "done" ? raise("slow") : @seen << message.offset
     end
     application.monitor.subscribe("offsets.map_shortened") { shortened += 1 }

@@ -35,10 +35,10 @@ module Penstock
         @processor = processor
         @options = options
         @given = given.freeze
+        @pattern = Regexp.new(TopicPattern.of(topic)) if topic.is_a?(Regexp)
         freeze
       end
 
-        @pattern = Regexp.new(TopicPattern.of(topic)) if topic.is_a?(Regexp)
       # @return [Integer]
       attr_reader :hop
 
@@ -88,6 +88,7 @@ module Penstock
         kinds.any? { |kind| error.is_a?(kind) }
       end
 
+      # With a pattern: as in a subscription, for whole names.
       # @param name [String] of a topic
       # @return [Boolean]
       def matches?(name) = @pattern ? @pattern.match?(name) : topic == name

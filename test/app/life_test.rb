@@ -209,6 +209,19 @@ class AppLifeTest < AppTestCase
     assert_equal ["", "", 0], [out, errors, status.exitstatus]
   end
 
+  # A program that has called `start` waits for nothing, so only the event tells it. This listener is called by that thread.
+  def test_an_error_of_the_applications_own_thread_is_published
+    name = topic(partitions: 1)
+    produce(name, ["a"])
+    server = start(name, configure: lambda { |app|
+      app.monitor.subscribe("messages.polled") { raise Exception, "odd" } # rubocop:disable Lint/RaiseException
+    }) { nil }
+    report = server.wait
+    assert_equal [1, "odd"], [report.status, report.error.message]
+    eventually { !@errors.empty? }
+    assert_equal ["app.fatal_error", report.error], @errors.pop.payload.values_at(:type, :error)
+  end
+
   def test_a_listener_may_stop_the_application
     name = topic(partitions: 1)
     produce(name, ["a"])

@@ -200,6 +200,7 @@ module Penstock
       def serve
         turn until @state == :ended
       rescue Exception => e # rubocop:disable Lint/RescueException -- the application must not hang, and must tell
+        error("app.fatal_error", e) unless @error
         @error ||= e
         @subscriptions.each(&:force)
         finish

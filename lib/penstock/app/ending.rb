@@ -5,6 +5,10 @@ module Penstock
     # The part of {Subscription} that gives partitions up, and closes the consumer.
     # @api private
     module Ending
+      # Seconds: how often a consumer is asked for the answer to its last commit.
+      SOON = 0.01
+      private_constant :SOON
+
       private
 
       def drain_all(partitions)
@@ -57,7 +61,21 @@ module Penstock
       def abandon(partition) = @main.event("work.abandoned") { about(partition) }
 
       def close_if_drained
-        close(@main.seconds_left) if @state == :draining && @partitions.each_value.all?(&:drained?)
+        return unless @state == :draining && @partitions.each_value.all?(&:drained?)
+
+        @commits.finish(partitions) ? close(@main.seconds_left) : close_later
+      end
+
+      # The group is answered meanwhile, so a rebalance that makes brokers refuse the commit can end.
+      def close_later
+        return if @closing_later
+
+        @closing_later = true
+        @main.timers.after(SOON) do
+          @closing_later = false
+          answer if @state == :draining
+          close_if_drained
+        end
       end
 
       # What is committed here is sent before the consumer leaves.

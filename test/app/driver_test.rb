@@ -774,6 +774,19 @@ class AppDriverTest < PenstockTest
     refute_empty before - @seen.drop(before.size), "what fits into the map does not come again"
   end
 
+  # Nothing new fits into the list, so nothing new can be committed.
+  def test_brokers_that_accept_little_metadata_do_not_stop_a_partition_at_its_limit
+    down = true
+    options = { order: :unordered, in_flight: 300, uncommitted: { messages: 7 }, retry: { to: 5 } }
+    driver = drive(**options) { |message| down && (message.offset % 3).zero? ? raise("down") : @seen << message.offset }
+    refuse(driver.__send__(:client, "billing")) { |*, metadata| metadata.to_s.bytesize > 10 }
+    produce(driver, *Array.new(400, &:to_s))
+    driver.advance(60)
+    down = false
+    driver.advance(600)
+    assert_equal [400, [*0...400]], [driver.committed("billing", "orders"), @seen.sort]
+  end
+
   def refuse(client, &refused)
     fail_commit = lambda do |places|
       error = client.__send__(:failure, :offset_metadata_too_large, :commit)

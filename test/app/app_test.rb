@@ -87,6 +87,26 @@ class AppTest < AppTestCase
     assert_equal "consumer.assigned.error", @errors.pop[:type]
   end
 
+  # Another object is made when the first one is busy. If that fails, no message has failed. (They have no retries here.)
+  def test_a_hook_that_fails_for_a_further_object_fails_no_message
+    name = topic(partitions: 1)
+    gate = Thread::Queue.new
+    seen = @seen
+    objects = 0
+    start(name, processor do
+      define_method(:assigned) { (objects += 1).between?(2, 3) ? raise("no database") : nil }
+      define_method(:process) do |record|
+        record.payload == "slow" ? gate.pop : seen << [record.payload, attempt]
+      end
+    end, order: :key, retry: { times: 0 }, after_retries: :skip)
+    %w[slow quick].each { |payload| produce(name, [payload], key: payload) }
+    assert_equal [["quick", 1]], seen(1)
+    gate << true
+    eventually { committed_offset(name) == 2 }
+    errors = Array.new(@errors.size) { @errors.pop }
+    assert_equal [["consumer.assigned.error", "no database"]] * 2, errors.map { |event| [event[:type], event[:error].message] }
+  end
+
   slow def test_hooks_around_the_calls
     name = topic(partitions: 1)
     produce(name, %w[a b])
@@ -118,6 +138,15 @@ class AppTest < AppTestCase
 
   # @return [Time]
   def ago(seconds) = Time.now - seconds
+
+  # Ruby tries the first alternative first, and the consumer's pattern all of them.
+  def test_a_pattern_whose_alternatives_begin_alike
+    name = topic(partitions: 1)
+    produce(name, ["a"])
+    start(/#{name[0..-2]}|#{name}/) { |record| @seen << record.payload }
+    assert_equal ["a"], seen(1)
+    assert_raises(ArgumentError, "named when the application is made") { app(/(?=a)b/) { nil } }
+  end
 
   slow def test_messages_that_are_filtered_or_too_old_are_done_without_processing
     name = topic(partitions: 1)
@@ -528,6 +557,24 @@ class AppTest < AppTestCase
     end
     assert_equal ENDINGS.keys, seen(ENDINGS.size)
     eventually { @errors.size == ENDINGS.size } # a thread of its own publishes them
+  end
+
+  # A watchdog of the program may be late: the call for which it raises has ended. Then nothing has failed.
+  def test_what_is_raised_in_a_worker_without_work_changes_nothing
+    name = topic(partitions: 1)
+    worker = nil
+    server = start(name, configure: ->(app) { app.threads = 1 }) do |record|
+      worker = Thread.current
+      @seen << [record.payload, record.offset]
+    end
+    10.times do |i|
+      produce(name, [i])
+      assert_equal [[i.to_s, i]], seen(1)
+      eventually { server.metrics.sum(&:in_work).zero? && worker.stop? }
+      worker.raise("too late")
+    end
+    assert_empty @errors
+    assert_predicate worker, :alive?
   end
 
   private

@@ -210,6 +210,61 @@ class AppDriverTest < PenstockTest
     end
   end
 
+  # The names are those of a program's own methods and variables.
+  def test_a_processor_may_have_any_names
+    seen = @seen
+    driver = drive_class(Class.new(Penstock::Processor) do
+      define_method(:process) do |message|
+        @work = @place = message
+        work_on(message)
+        cancelled?
+        skip("done")
+      end
+      define_method(:work_on) { |work| seen << work.payload }
+      %i[place_at work_of not_in_a_hook].each { |name| define_method(name) { |*| raise "called by somebody else" } }
+      private :work_on, :place_at, :work_of, :not_in_a_hook
+    end)
+    produce(driver, "a", "b")
+    driver.advance(10)
+    assert_equal [%w[a b], [], 2], [seen, driver.errors, driver.committed("billing", "orders")]
+  end
+
+  def drive_class(processor, **options)
+    Penstock::Testing.drive(Penstock.app do |app|
+      app.kafka = { "bootstrap.servers": "nowhere" }
+      app.group("billing") { |group| group.topic "orders", to: processor, **options }
+    end, seed: 7)
+  end
+
+  # Commands are raised, too, but nothing is wrong then.
+  def test_a_general_class_in_fatal_ends_the_application_with_errors_only
+    [StandardError, Exception].each do |kind|
+      driver = drive_class(Class.new(Penstock::Processor) do
+        def process(message)
+          return if attempt > 1
+
+          case message.payload
+          when "skip" then skip("no")
+          when "retry" then retry_in(1)
+          when "pause" then @paused || ((@paused = true) && pause(1))
+          when "reject" then reject("no")
+          when "bad" then raise "bad"
+          end
+        end
+      end, fatal: [kind], dead_letter: "dead")
+      produce(driver, "skip", "retry", "pause", "reject")
+      driver.advance(60)
+      assert_equal [4, 1], [driver.committed("billing", "orders"), driver.dead_letters.size]
+      produce(driver, "bad")
+      driver.advance(10)
+      assert_equal [:ended, 4], [driver.health.state, driver.committed("billing", "orders")]
+    end
+    driver = drive(fatal: [Penstock::Processor::Rejected]) { raise Penstock::Processor::Rejected, "no" }
+    produce(driver, "a")
+    driver.run
+    assert_equal :ended, driver.health.state
+  end
+
   def test_copies_of_messages
     wrong = []
     processor = Class.new(Penstock::Processor) do
@@ -630,6 +685,24 @@ class AppDriverTest < PenstockTest
     end
   end
 
+  # It has a time at which it is due, and its own processor.
+  def test_a_pattern_gets_no_messages_of_retry_topics
+    driver = Penstock::Testing.drive(Penstock.app do |app|
+      app.kafka = { "bootstrap.servers": "nowhere" }
+      app.group("billing") do |group|
+        group.topic(/orders\..*/, to: ->(message) { @seen << [:pattern, message.topic] })
+        group.topic "orders", to: ->(message) { @seen << [:name, message.topic] && raise("odd") }, order: :unordered, retry: RETRY
+      end
+    end, seed: 7)
+    driver.produce("orders", payload: "a")
+    driver.produce("orders.eu", payload: "b")
+    driver.advance(1)
+    assert_equal [[:name, "orders"], [:pattern, "orders.eu"]], @seen.sort
+    driver.advance(100)
+    assert_includes @seen, [:name, RETRY_TOPICS[0]]
+    refute_includes @seen, [:pattern, RETRY_TOPICS[0]]
+  end
+
   # ---- what does not go on ----
 
   def stalls(application)
@@ -699,6 +772,19 @@ class AppDriverTest < PenstockTest
     assert_operator before.size, :>, 100
     driver.crash.advance(60)
     refute_empty before - @seen.drop(before.size), "what fits into the map does not come again"
+  end
+
+  # Nothing new fits into the list, so nothing new can be committed.
+  def test_brokers_that_accept_little_metadata_do_not_stop_a_partition_at_its_limit
+    down = true
+    options = { order: :unordered, in_flight: 300, uncommitted: { messages: 7 }, retry: { to: 5 } }
+    driver = drive(**options) { |message| down && (message.offset % 3).zero? ? raise("down") : @seen << message.offset }
+    refuse(driver.__send__(:client, "billing")) { |*, metadata| metadata.to_s.bytesize > 10 }
+    produce(driver, *Array.new(400, &:to_s))
+    driver.advance(60)
+    down = false
+    driver.advance(600)
+    assert_equal [400, [*0...400]], [driver.committed("billing", "orders"), @seen.sort]
   end
 
   def refuse(client, &refused)

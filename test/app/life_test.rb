@@ -186,6 +186,59 @@ class AppLifeTest < AppTestCase
     gate.close
   end
 
+  # So it is for the line that says how many events were left out.
+  def test_a_logger_that_fails_holds_up_no_event
+    gate = Thread::Queue.new
+    heard = Thread::Queue.new
+    failing = Class.new(Logger) { def warn(*) = raise("disk full") }
+    application = app("any", configure: ->(made) { made.logger = failing.new(nil) }) { nil }
+    application.monitor.subscribe("app.quiet") { heard << true && gate.pop }
+    publisher = Internal::Publisher.new(application.monitor, application.__send__(:all_settings))
+    publisher.start
+    publish = ->(count) { count.times { publisher.publish(Penstock::Event.new("app.quiet", {})) } }
+    publish.call(1)
+    heard.pop
+    publish.call(10_001)
+    _out, written = capture_subprocess_io { gate.close && eventually { heard.size == 10_000 } }
+    publish.call(1)
+    eventually { heard.size == 10_001 }
+    assert_match(/disk full/, written)
+  ensure
+    gate&.close
+    publisher&.close
+  end
+
+  # `exit` ends the threads of an application that was not stopped.
+  def test_a_program_that_exits_amid_work_prints_nothing
+    out, errors, status = ruby(<<~RUBY)
+      require "penstock/testing"
+      require "penstock/app"
+      cluster = Penstock::EmbeddedCluster.new
+      Penstock::Producer.new("bootstrap.servers": cluster.bootstrap_servers).produce_sync(topic: "t", payload: "a")
+      busy = Thread::Queue.new
+      Penstock.app do |app|
+        app.kafka = { "bootstrap.servers": cluster.bootstrap_servers }
+        app.group("g") { |group| group.topic "t", to: ->(_) { (busy << true) && sleep } }
+      end.start
+      busy.pop
+      exit
+    RUBY
+    assert_equal ["", "", 0], [out, errors, status.exitstatus]
+  end
+
+  # A program that has called `start` waits for nothing, so only the event tells it. This listener is called by that thread.
+  def test_an_error_of_the_applications_own_thread_is_published
+    name = topic(partitions: 1)
+    produce(name, ["a"])
+    server = start(name, configure: lambda { |app|
+      app.monitor.subscribe("messages.polled") { raise Exception, "odd" } # rubocop:disable Lint/RaiseException
+    }) { nil }
+    report = server.wait
+    assert_equal [1, "odd"], [report.status, report.error.message]
+    eventually { !@errors.empty? }
+    assert_equal ["app.fatal_error", report.error], @errors.pop.payload.values_at(:type, :error)
+  end
+
   def test_a_listener_may_stop_the_application
     name = topic(partitions: 1)
     produce(name, ["a"])

@@ -131,6 +131,46 @@ class AppOffsetsTest < Minitest::Test
     assert_equal [6, nil], tracker.to_commit
   end
 
+  # The topic was made anew while its first message was in work. The map lists no message that nobody has processed.
+  def test_messages_at_the_same_offsets_are_other_messages
+    tracker = tracker(0, [[15, 20]])
+    tracker.add(old = run_of(*0..9))
+    tracker.complete(old, 1, 9)
+    tracker.add(new = run_of(*0..4))
+    assert_equal [0, nil], tracker.to_commit
+    assert_equal 5, tracker.open
+    tracker.complete(new, 1, 2)
+    tracker.complete(old, 0, 1) # counts no more
+    assert_equal [0, [[1, 2]]], map_of(tracker)
+    assert_empty tracker.add(run_of(*12..30)), "the earlier member has processed others"
+    tracker.complete(new, 0, 1)
+    assert_equal 3, tracker.base
+  end
+
+  # The partition has lost its end, and goes on with other messages. What was handed out before is finished as before.
+  def test_reading_from_an_earlier_place_lists_nothing_of_what_was_lost
+    200.times do |seed|
+      random = Random.new(seed)
+      tracker = tracker(0)
+      old = run_of(*0..random.rand(5..30))
+      tracker.add(old)
+      finish_some(tracker, old, random.rand(0.0..1.0), random)
+      from = random.rand(1..old.size - 1)
+      new = run_of(*from..from + random.rand(0..40))
+      tracker.add(new)
+      finish_some(tracker, new, random.rand(0.0..1.0), random)
+      left = (0...from).reject { |i| old.done?(i) } + (from..new.offsets.last).reject { |offset| new.done?(offset - from) }
+      base, map = tracker.to_commit
+      again = read_again([*0..new.offsets.last], base, map, random)
+      assert_empty left - again, "seed #{seed}"
+    end
+  end
+
+  # The first message stays, so nothing of the run is forgotten.
+  def finish_some(tracker, run, share, random)
+    (1...run.size).select { random.rand < share }.shuffle(random:).each { |i| tracker.complete(run, i, 1) }
+  end
+
   # An earlier member's map is not lost by a commit before everything was read again.
   def test_what_was_not_read_again_stays_in_the_map
     tracker = tracker(0, [[1, 14], [20, 30], [40, 1_000_000]])

@@ -137,6 +137,32 @@ class AppOwnershipTest < AppTestCase
     assert_equal 1, driver.stop.status
   end
 
+  # The group takes the partition away twice, and gives it back, while a call of the first assignment goes on.
+  def test_a_partition_that_comes_back_waits_for_all_its_earlier_work
+    gate = Thread::Queue.new
+    begun = Thread::Queue.new
+    here = Thread.current
+    driver = drive { |message| begun << message.offset && Thread.current != here && gate.pop }
+    driver.produce("orders", payload: "a")
+    executor = driver.instance_variable_get(:@runtime).instance_variable_get(:@executor)
+    driver.step until (work = executor.in_work.find { |one| one.hook.nil? })
+    executor.instance_variable_get(:@queue).delete(work)
+    worker = Thread.new { executor.finish(work) }
+    assert_equal 0, begun.pop
+    3.times do
+      driver.lose("billing")
+      driver.assign("billing", { "orders" => [0] })
+      driver.run
+      assert_empty begun, "two calls at once"
+    end
+    gate << true
+    worker.join
+    driver.advance(10)
+    assert_equal [1, 1], [begun.size, driver.committed("billing", "orders")]
+  ensure
+    gate&.close
+  end
+
   # Another member joins while all workers are busy. `revoked?` follows when the time to drain is over.
   def test_revoked_is_true_within_a_second_inside_running_work_with_threads
     name = topic(partitions: 2)

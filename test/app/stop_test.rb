@@ -106,6 +106,24 @@ class AppStopTest < AppTestCase
     gate&.close
   end
 
+  # Other members join as this one stops, as in a deployment. A moment later brokers accept the commit.
+  def test_the_last_commit_is_refused_while_a_rebalance_ends
+    own = own_cluster
+    own.create_topic("orders", partitions: 1)
+    define_singleton_method(:cluster) { own }
+    refused = Thread::Queue.new
+    server = start("orders", configure: lambda { |app|
+      app.commit_interval = 600
+      app.monitor.subscribe("offsets.commit_failed") { |event| refused << event[:error].code }
+    }) { |record| @seen << record.offset }
+    produce("orders", %w[a b])
+    assert_equal [0, 1], seen(2)
+    eventually { server.metrics.sum(&:in_work).zero? }
+    own.inject_errors(:offset_commit, :rebalance_in_progress, :rebalance_in_progress)
+    assert_predicate stop_in_time(server), :complete?
+    assert_equal [[:rebalance_in_progress] * 2, 2], [Array.new(refused.size) { refused.pop }, committed_offset("orders")]
+  end
+
   # Work holds a revocation back when the application stops.
   def test_a_rebalance_hangs
     name = topic(partitions: 2)

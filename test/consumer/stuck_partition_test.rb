@@ -53,6 +53,18 @@ class StuckPartitionTest < ConsumerTestCase
     end
   end
 
+  def test_a_check_that_meets_the_end_of_its_consumer_is_no_error
+    one = watched
+    one.monitor.subscribe("error.occurred") { |event| @told << event }
+    parts = Internal.of(one)
+    parts.offsets.define_singleton_method(:lag) { |*| raise Penstock::ConsumerClosedError, "closed meanwhile" }
+    watch = Internal::StuckWatch.new(parts)
+    watch.start
+    2.times { watch.call } # the first one sees where the consumer is
+    assert_nil watch.due_at
+    assert_empty @told
+  end
+
   # behaviour: consumer.caught_up, partition.stuck, rebalance.held_back
   slow def test_a_partition_from_which_nothing_comes_is_reported
     one = watched

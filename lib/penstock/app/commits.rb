@@ -7,6 +7,12 @@ module Penstock
     class Commits
       include ShortInspect
 
+      # Brokers refuse commits with these while a rebalance ends. A moment later they accept them.
+      REBALANCES = %i[rebalance_in_progress stale_member_epoch].freeze
+      # Seconds until the last commit is sent again that was refused.
+      AGAIN = 0.2
+      private_constant :REBALANCES, :AGAIN
+
       # @param subscription [Subscription]
       # @param main [Loop]
       def initialize(subscription, main)
@@ -14,6 +20,7 @@ module Penstock
         @main = main
         @sent = @failed = false
         @since = nil
+        @refused = nil # why the latest was not accepted, and when
       end
 
       # @return [Float, nil] when the first commit was sent that no answer or only errors have followed
@@ -51,8 +58,23 @@ module Penstock
         @sent = true
       rescue Error => e
         @main.error("consumer.commit.error", e, group: @subscription.group.id)
-        new.each { |partition| partition.tracker.not_committed }
+        new.each { |partition| forget(partition) }
         @failed = true
+      end
+
+      # Sends the last commit, before the consumer leaves its group.
+      # @param partitions [Array<Partition>]
+      # @return [Boolean] whether there is nothing to wait for
+      def finish(partitions)
+        return true if @stopped
+        return false if partitions.any?(&:sent)
+
+        code, at = @refused
+        return true if code && !REBALANCES.include?(code)
+        return false if code && @main.runtime.now - at < AGAIN
+
+        @refused = nil
+        !commit(partitions) || partitions.none?(&:sent)
       end
 
       # @param offsets [Hash{String => Hash{Integer => Integer}}]
@@ -62,6 +84,7 @@ module Penstock
 
         @sent = false
         @failed = !error.nil?
+        @refused = error && [error.code, @main.runtime.now]
         @since = nil unless error
         @subscription.partitions.each do |partition|
           sent = partition.sent or next
@@ -79,6 +102,12 @@ module Penstock
       def stop = @stopped = true
 
       private
+
+      # None is on its way.
+      def forget(partition)
+        partition.sent = nil
+        partition.tracker.not_committed
+      end
 
       # Brokers may accept less metadata than usual (`offset.metadata.max.bytes`). Then the next maps are shorter.
       def refused(partition, map, error)

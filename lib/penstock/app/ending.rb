@@ -5,6 +5,10 @@ module Penstock
     # The part of {Subscription} that gives partitions up, and closes the consumer.
     # @api private
     module Ending
+      # Seconds: how often a consumer is asked for the answer to its last commit.
+      SOON = 0.01
+      private_constant :SOON
+
       private
 
       def drain_all(partitions)
@@ -28,7 +32,9 @@ module Penstock
 
       # The partition may be assigned here again, and has waited for this.
       def work_ended(partition)
-        return unless @abandoned[partition.place].equal?(partition)
+        left = @abandoned[partition.place] or return
+        left.delete(partition)
+        return unless left.empty?
 
         @abandoned.delete(partition.place)
         @partitions[partition.place]&.then { |now| now.start? && try_start(now) }
@@ -48,14 +54,28 @@ module Penstock
           abandon(partition) unless partition.idle?
           partition.revoke
           go_on_draining(partition) # `revoked` was not called, if the partition was lost
-          @abandoned[partition.place] = partition unless partition.idle?
+          (@abandoned[partition.place] ||= []) << partition unless partition.idle?
         end
       end
 
       def abandon(partition) = @main.event("work.abandoned") { about(partition) }
 
       def close_if_drained
-        close(@main.seconds_left) if @state == :draining && @partitions.each_value.all?(&:drained?)
+        return unless @state == :draining && @partitions.each_value.all?(&:drained?)
+
+        @commits.finish(partitions) ? close(@main.seconds_left) : close_later
+      end
+
+      # The group is answered meanwhile, so a rebalance that makes brokers refuse the commit can end.
+      def close_later
+        return if @closing_later
+
+        @closing_later = true
+        @main.timers.after(SOON) do
+          @closing_later = false
+          answer if @state == :draining
+          close_if_drained
+        end
       end
 
       # What is committed here is sent before the consumer leaves.

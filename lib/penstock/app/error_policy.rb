@@ -49,6 +49,7 @@ module Penstock
           @main.event("dead_letter_queue.dispatched") { { **place, offset:, error:, to:, reason: } }
         end
         tell_late(work, place) if work.late_error
+        tell_unmade(work, place) if work.processor_error
       end
 
       private
@@ -121,6 +122,14 @@ module Penstock
         return @main.fail(error) if work.partition.route.fatal?(error)
 
         @main.error("consumer.consume.error", error, **place, offset: nil, attempt: 1)
+      end
+
+      # As of the first processor of a partition: see {Starts}.
+      def tell_unmade(work, place)
+        error = work.processor_error
+        return @main.fail(error) if work.partition.route.fatal?(error)
+
+        @main.error("consumer.assigned.error", error, **place)
       end
 
       def count(partition, name) = @main.watch.metrics.add(partition, name)

@@ -23,8 +23,10 @@ module Penstock
       end
 
       # @param topic [String]
-      # @return [Route, nil] the first one that matches
-      def route_of(topic) = routes.find { |route| route.matches?(topic) }
+      # @return [Route, nil] that of the retry topic, also if a pattern matches its name; otherwise the first one that matches
+      def route_of(topic)
+        routes.find { |route| route.retry? && route.matches?(topic) } || routes.find { |route| route.matches?(topic) }
+      end
 
       # @return [String]
       def inspect = "#<#{self.class} #{id.inspect} #{Text.count(routes.size, "route")}>"

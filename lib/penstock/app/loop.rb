@@ -152,8 +152,7 @@ module Penstock
 
       # The application cannot go on.
       def fail(error)
-        error("app.fatal_error", error) unless @error
-        @error ||= error
+        ended_by(error)
         end_by(@settings.shutdown_timeout)
         begin_stop(@settings.shutdown_timeout)
       end
@@ -200,7 +199,7 @@ module Penstock
       def serve
         turn until @state == :ended
       rescue Exception => e # rubocop:disable Lint/RescueException -- the application must not hang, and must tell
-        @error ||= e
+        ended_by(e)
         @subscriptions.each(&:force)
         finish
       end
@@ -303,6 +302,9 @@ module Penstock
         event("app.stopped") { { report: @report } }
         @publisher.close
       end
+
+      # The first error counts.
+      def ended_by(error) = @error || error("app.fatal_error", @error = error)
 
       # Of any thread.
       def end_by(seconds) = @latest = [@latest, @clock.call + seconds + Reports::LATE].compact.min

@@ -35,12 +35,15 @@ module Penstock
         runs.sum(&:forget)
       end
 
+      # A partition may lose its end, and get other messages at the same offsets: then a run begins before the one before it ends.
+      # Of that one, only what is before it counts.
       # @return [Array<Array(Integer, Integer)>] first and last processed offsets behind {#base}; of two neighbours, also those
       #   between which the partition has no message are in one
       def ranges
         found = []
         touches = false
         @spans.each_with_index do |span, index|
+          touches = false if cut(found, span.is_a?(Array) ? span.first : span.offsets.first)
           next touches = add_range(found, span, touches) if span.is_a?(Array)
 
           list = index.zero? ? behind_base(span) : span.ranges
@@ -67,6 +70,15 @@ module Penstock
       end
 
       def behind_base(run) = run.done.positive? ? run.ranges.drop(1) : run.ranges
+
+      # @return [Boolean] whether there was something from this offset on
+      def cut(found, offset)
+        return false if found.empty? || found.last[1] < offset
+
+        found.pop while !found.empty? && found.last[0] >= offset
+        found.last[1] = offset - 1 if !found.empty? && found.last[1] >= offset
+        true
+      end
 
       # @return [true]
       def add_range(found, range, touches)

@@ -49,7 +49,10 @@ module Penstock
       # @param run [Run] is handed out
       # @return [Array<Array(Integer, Integer)>] indices of first and last messages that are processed already
       def add(run)
-        begin_again(run.offsets.first) if @base.nil? || run.offsets.first < @base
+        first = run.offsets.first
+        read_again = !@last.nil? && first <= @last
+        @skipped = [] if read_again # of messages that were at these offsets before
+        begin_again(first) if @base.nil? || first < @base || (read_again && first == @base)
         @spans.add(run)
         @last = run.offsets.last
         processed = @skipped.empty? ? [] : processed_before(run)
@@ -75,11 +78,13 @@ module Penstock
       # @return [Integer] bytes of the runs that were completed since the last call
       def take_released = @released.tap { @released = 0 }
 
+      # A map that was shortened may be the same text again, though more is processed. Without a commit the {CommitWindow} would
+      # stay full, so that the message for which the map is kept would never be handed out.
       # @return [Boolean] whether there is something new to commit
       def dirty?
         return !@checkpoint.nil? && @checkpoint != @committed if @manual
 
-        @changed && !@base.nil? && (@base != @committed || map != @committed_map)
+        @changed && !@base.nil? && (@base != @committed || map != @committed_map || @shortened)
       end
 
       # @return [Array(Integer, String)] the offset to commit and its metadata; nil: nothing was handed out yet
@@ -116,7 +121,7 @@ module Penstock
         span = last - @base + 1
         return false if HEAD + (span / 6) <= @limit # as a bitmap
 
-        open = @open + (run.nil? || read_again?(run) ? 0 : run.size)
+        open = @open + (run.nil? || skips?(run) ? 0 : run.size)
         # Each range ends before a message that is open.
         return false if fits?(span, open + 1 + @skipped.size)
 
@@ -127,7 +132,7 @@ module Penstock
       private
 
       # Whether it is of what an earlier member has processed in part, so its holes count already.
-      def read_again?(run) = !@skipped.empty? && run.offsets.first <= @skipped.last[1]
+      def skips?(run) = !@skipped.empty? && run.offsets.first <= @skipped.last[1]
 
       # Two numbers for each range, of no more bytes than if all were as long as their mean; and a third more for Base64.
       def fits?(span, count)

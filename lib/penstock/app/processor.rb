@@ -25,7 +25,7 @@ module Penstock
   # The methods run on the application's worker threads.
   class Processor
     # @return [Message, nil] the one in work; nil in `process_batch`, `assigned` and `revoked`
-    def record = @work&.record
+    def record = @penstock_work&.record
 
     # @return [String] of the partition
     attr_reader :topic
@@ -33,7 +33,7 @@ module Penstock
     attr_reader :partition
 
     # @return [Integer] 1 at the first try
-    def attempt = @work ? @work.attempt : 1
+    def attempt = @penstock_work ? @penstock_work.attempt : 1
 
     # Whether the work should end soon: the partition is taken away, or the application stops. Never blocks.
     #
@@ -41,14 +41,14 @@ module Penstock
     # `process_batch`, only the messages that {RecordBatch#done} has named count.
     # @return [Boolean]
     def cancelled?
-      cancelled = @place ? @place.cancelled? : false
-      @work&.told_to_end if cancelled
+      cancelled = @penstock_place ? @penstock_place.cancelled? : false
+      @penstock_work&.told_to_end if cancelled
       cancelled
     end
 
     # Whether the partition was taken away: another member gets its messages again. Never blocks.
     # @return [Boolean]
-    def revoked? = @place ? @place.revoked? : false
+    def revoked? = @penstock_place ? @penstock_place.revoked? : false
 
     # Ends the call. The message cannot be processed, now or later, so it is not tried again: it goes to the dead letters, or is
     # treated as the route's `after_retries` says.
@@ -56,7 +56,7 @@ module Penstock
     # @raise [Rejected] always
     # @raise [UsageError] in a hook such as `tick`: it has no message
     def reject(reason)
-      not_in_a_hook("reject")
+      penstock_not_in_a_hook("reject")
       raise Rejected, reason
     end
 
@@ -65,7 +65,7 @@ module Penstock
     # @raise [RetryLater] always
     # @raise [UsageError] in a hook such as `tick`: it has no message
     def retry_in(seconds)
-      not_in_a_hook("retry_in")
+      penstock_not_in_a_hook("retry_in")
       raise RetryLater, seconds
     end
 
@@ -75,7 +75,7 @@ module Penstock
     # @raise [Paused] always
     # @raise [UsageError] in a hook such as `tick`: it has no message
     def pause(seconds)
-      not_in_a_hook("pause")
+      penstock_not_in_a_hook("pause")
       raise Paused, seconds
     end
 
@@ -87,9 +87,9 @@ module Penstock
     # @raise [UsageError] unless the route has `order: :partition`, as other keys may be in work; in a hook such as `tick`
     # @raise [ArgumentError] when it is no place
     def seek(to)
-      work_of("seek")
-      not_in_a_hook("seek")
-      @place.route.order == :partition or raise ErrorFactory.build(UsageError, "seek requires order: :partition")
+      penstock_work_of("seek")
+      penstock_not_in_a_hook("seek")
+      @penstock_place.route.order == :partition or raise ErrorFactory.build(UsageError, "seek requires order: :partition")
       raise SeekTo, to
     end
 
@@ -98,7 +98,7 @@ module Penstock
     # @raise [Skipped] always
     # @raise [UsageError] in `process_batch`, which has {RecordBatch#done}
     def skip(reason)
-      work_of("skip")
+      penstock_work_of("skip")
       record or raise ErrorFactory.build(UsageError, "skip is for process: process_batch has batch.done")
       raise Skipped, reason
     end
@@ -114,7 +114,7 @@ module Penstock
     # @raise [UsageError] without `offsets: :manual`, or in `assigned`
     # @raise [ArgumentError] except in `process`, without a message; when it is of another partition
     def checkpoint(message = record)
-      work_of("checkpoint").checkpoint(message)
+      penstock_work_of("checkpoint").checkpoint(message)
     end
 
     # Sends a message to another topic, with `app.producer` or the application's own, except in `assigned`. The
@@ -129,7 +129,7 @@ module Penstock
     # @raise [UsageError] in other methods
     # @raise [MessageInvalidError, QueueFullError, ProducerClosedError] see {Producer#produce_async}
     def produce(message)
-      work_of("produce").produce(message)
+      penstock_work_of("produce").produce(message)
     end
 
     # Sends a copy of a message to another topic, with {#produce}: its payload, key and headers as they are.
@@ -146,7 +146,7 @@ module Penstock
     # @raise [UsageError, MessageInvalidError, QueueFullError, ProducerClosedError] see {#produce}
     # @overload copy_to(topic, message = record, payload: message.payload, key: message.key, headers: message.headers)
     def copy_to(topic, message = record, **changes)
-      work_of("copy_to")
+      penstock_work_of("copy_to")
       message.is_a?(Message) or raise ArgumentError, "copy_to needs a message, not #{message.inspect}"
       produce({ topic:, payload: message.payload, key: message.key, headers: message.headers, **changes })
     end
@@ -203,26 +203,26 @@ module Penstock
 
     private
 
-    def work_of(method)
+    def penstock_work_of(method)
       text = "#{method} is possible while an application calls process, process_batch, tick, stopping or revoked"
-      @work or raise ErrorFactory.build(UsageError, text, "Test it with Penstock::Testing.drive.")
+      @penstock_work or raise ErrorFactory.build(UsageError, text, "Test it with Penstock::Testing.drive.")
     end
 
-    def not_in_a_hook(method)
-      hook = @work&.hook or return
+    def penstock_not_in_a_hook(method)
+      hook = @penstock_work&.hook or return
       raise ErrorFactory.build(UsageError, "#{method} is for process and process_batch, not for the hook #{hook}",
                                "Nothing was changed.")
     end
 
     # Also for subclasses that have an `initialize` of their own.
-    def place_at(place)
-      @place = place
+    def penstock_place_at(place)
+      @penstock_place = place
       @topic = place.topic
       @partition = place.number
       self
     end
 
-    def work_on(work) = @work = work
+    def penstock_work_on(work) = @penstock_work = work
   end
 
   class App

@@ -7,6 +7,10 @@ module Penstock
     class Processors
       include ShortInspect
 
+      # Seconds until `assigned` is called again that has failed.
+      AGAIN = 1
+      private_constant :AGAIN
+
       # @param route [Route]
       # @param partition [Partition]
       def initialize(route, partition)
@@ -14,6 +18,7 @@ module Penstock
         @partition = partition
         @idle = Thread::Queue.new
         @all = Thread::Queue.new
+        @again_at = nil # when the next one may be made, if the latest could not
       end
 
       # Makes the first one, and calls its `assigned`. Of a worker, as all of these.
@@ -23,7 +28,7 @@ module Penstock
       # @param hook [Symbol]
       # @param work [HookWork]
       def call_one(hook, work)
-        processor = borrow
+        processor = borrow or return
         call(processor, hook, work)
       ensure
         give_back(processor) if processor
@@ -41,8 +46,14 @@ module Penstock
       # @param work [HookWork]
       def end(work) = call_all(Array.new(@all.size) { @all.pop }, :revoked, work)
 
-      # @return [Processor]
-      def borrow = idle || build
+      # @return [Processor, nil] nil: another one could not be made a moment ago
+      def borrow = idle || (build unless wait)
+
+      # @return [Float, nil] seconds until another one may be made
+      def wait
+        left = @again_at && (@again_at - @partition.runtime.now)
+        left if left&.positive?
+      end
 
       # @param processor [Processor]
       def give_back(processor) = @idle << processor
@@ -63,10 +74,10 @@ module Penstock
       end
 
       def call(processor, hook, work)
-        processor.__send__(:work_on, work)
+        processor.__send__(:penstock_work_on, work)
         processor.public_send(hook) if processor.respond_to?(hook)
       ensure
-        processor.__send__(:work_on, nil)
+        processor.__send__(:penstock_work_on, nil)
       end
 
       def idle
@@ -76,10 +87,14 @@ module Penstock
       end
 
       def build
-        made = @maker.make.__send__(:place_at, @partition)
+        made = @maker.make.__send__(:penstock_place_at, @partition)
         made.assigned if made.respond_to?(:assigned)
+        @again_at = nil
         @all << made
         made
+      rescue Exception # rubocop:disable Lint/RescueException -- raised again
+        @again_at = @partition.runtime.now + AGAIN
+        raise
       end
     end
     private_constant :Processors

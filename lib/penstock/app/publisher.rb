@@ -93,7 +93,7 @@ module Penstock
 
       def serve
         while (item = @queue.pop)
-          tell_left_out if @left_out.positive?
+          tell(left_out) if @left_out.positive?
           tell(item)
         end
       end
@@ -114,10 +114,11 @@ module Penstock
         start unless complete || @queue.closed?
       end
 
-      def tell_left_out
+      # @return [Array(Symbol, String)] a line for the log
+      def left_out
         count = @left_out
         @left_out = 0
-        @settings.log(:warn, "#{Text.count(count, "event")} of the application were not published, as a listener was too slow")
+        [:warn, "#{Text.count(count, "event")} of the application were not published, as a listener was too slow"]
       end
     end
 

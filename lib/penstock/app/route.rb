@@ -6,7 +6,10 @@ module Penstock
     class Route
       # What ends the application whatever the options: nobody can know what is left.
       FATAL = [SystemExit, SignalException, NoMemoryError].freeze
-      private_constant :FATAL
+      # What {Processor#skip} and its like raise is no error. So a route whose `fatal` has a general class does not mean it.
+      COMMANDS = [Processor::Rejected, Processor::Skipped, Processor::RetryLater, Processor::SeekTo].freeze
+      GENERAL = [Exception, StandardError].freeze
+      private_constant :FATAL, :COMMANDS, :GENERAL
 
       # @return [String, Regexp]
       attr_reader :topic
@@ -32,6 +35,7 @@ module Penstock
         @processor = processor
         @options = options
         @given = given.freeze
+        @pattern = Regexp.new(TopicPattern.of(topic)) if topic.is_a?(Regexp)
         freeze
       end
 
@@ -76,11 +80,18 @@ module Penstock
 
       # @param error [Exception, nil] of a processor or hook
       # @return [Boolean] whether it ends the application
-      def fatal?(error) = FATAL.any? { |kind| error.is_a?(kind) } || options[:fatal].any? { |kind| error.is_a?(kind) }
+      def fatal?(error)
+        return true if FATAL.any? { |kind| error.is_a?(kind) }
 
+        kinds = options[:fatal]
+        kinds -= GENERAL if COMMANDS.any? { |kind| error.is_a?(kind) }
+        kinds.any? { |kind| error.is_a?(kind) }
+      end
+
+      # With a pattern: as in a subscription, for whole names.
       # @param name [String] of a topic
       # @return [Boolean]
-      def matches?(name) = topic.is_a?(Regexp) ? topic.match?(name) && whole?(name) : topic == name
+      def matches?(name) = @pattern ? @pattern.match?(name) : topic == name
 
       # @return [String]
       def inspect = "#<#{self.class} #{topic.inspect} to #{processor_name}>"
@@ -88,9 +99,6 @@ module Penstock
       private
 
       def retry_topic(group, seconds) = "#{@source}.#{group}.retry.#{seconds}s"
-
-      # As in a subscription: a pattern is for whole names.
-      def whole?(name) = topic.match(name).then { |found| found.begin(0).zero? && found.end(0) == name.size }
     end
   end
 end

@@ -37,7 +37,7 @@ module Penstock
         @main = main
         @group = group
         @partitions = {}
-        @abandoned = {} # earlier assignments whose work still runs, by place
+        @abandoned = {} # Arrays of earlier assignments whose work still runs, by place
         @leaving = nil # what a revocation that is held back waits for
         @reading = @answering = @left = false
         @with_ends = Maker.with_ends(group.routes)

@@ -51,10 +51,21 @@ module Penstock
 
       private
 
+      # A watchdog of the program may raise here when the work that it is for has ended. That must end neither the thread nor what
+      # it does for the application. {Work#run} lets exceptions in.
       def serve(index)
-        while (work = @queue.pop)
-          run(work, index)
+        Thread.handle_interrupt(Exception => :never) do
+          while (work = @queue.pop)
+            forget_interrupts
+            run(work, index)
+          end
         end
+      end
+
+      def forget_interrupts
+        Thread.handle_interrupt(Exception => :immediate) { nil } while Thread.pending_interrupt?
+      rescue Exception # rubocop:disable Lint/RescueException -- whatever it was
+        retry
       end
 
       # Whatever user code does, also `throw` and Thread.exit, the work is settled, and the thread goes on or is replaced.
@@ -77,7 +88,11 @@ module Penstock
         nil
       end
 
-      def replace(index) = @threads[index] = Threads.start("penstock.worker-#{index}") { serve(index) }
+      def replace(index)
+        @threads[index] = Threads.start("penstock.worker-#{index}") { serve(index) }
+      rescue ThreadError
+        nil # the process ends
+      end
     end
     private_constant :ThreadExecutor
   end

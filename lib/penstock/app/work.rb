@@ -27,6 +27,8 @@ module Penstock
       attr_reader :seconds
       # @return [Exception, nil] raised after all messages of the batch were done: nothing comes again
       attr_reader :late_error
+      # @return [Exception, nil] raised when a processor was made, or by its `assigned`: no message has begun
+      attr_reader :processor_error
 
       # @param partition [Partition]
       # @param slices [Array<Slice>]
@@ -53,10 +55,7 @@ module Penstock
       # Of a worker. Raises nothing.
       def run
         @started = now
-        @processor = @partition.processors.borrow
-        @processor.__send__(:work_on, self)
-        @gates = @partition.gates
-        @partition.route.batch? ? run_batch : run_slices
+        Thread.handle_interrupt(Exception => :immediate) { begin_work }
       rescue Exception => e # rubocop:disable Lint/RescueException -- the loop decides what follows
         @slices.first.error = e
       ensure
@@ -101,6 +100,26 @@ module Penstock
       def first_offset = @slices.first.run.offsets[@slices.first.first]
 
       private
+
+      def begin_work
+        @processor = processor or return wait_for_processor
+        @processor.__send__(:penstock_work_on, self)
+        @gates = @partition.gates
+        @partition.route.batch? ? run_batch : run_slices
+      end
+
+      def processor
+        @partition.processors.borrow
+      rescue Exception => e # rubocop:disable Lint/RescueException -- the loop decides what follows
+        @processor_error = e
+        nil
+      end
+
+      # It is no failure of the messages, whose retries are for others.
+      def wait_for_processor
+        seconds = @partition.processors.wait || 0
+        @slices.each { |slice| slice.wait = seconds }
+      end
 
       def fatal?(error) = @partition.route.fatal?(error)
 
@@ -263,7 +282,7 @@ module Penstock
       def go_on? = @partition.go_on? && now - @started < TURN
 
       def give_back
-        @processor&.__send__(:work_on, nil)
+        @processor&.__send__(:penstock_work_on, nil)
         @partition.processors.give_back(@processor) if @processor
         @record = nil
       end
@@ -311,13 +330,10 @@ module Penstock
       # Of a worker. Raises nothing.
       def run
         @started = @partition.runtime.now
-        case @hook
-        when :assigned then @partition.processors.begin
-        when :stopping then @partition.processors.stop(self)
-        when :revoked then @partition.processors.end(self)
-        else @partition.stops? || @partition.processors.call_one(@hook, self)
+        Thread.handle_interrupt(Exception => :immediate) do
+          call
+          @produced&.each(&:wait)
         end
-        @produced&.each(&:wait)
       rescue Exception => e # rubocop:disable Lint/RescueException -- the loop decides what follows
         @error = e
       end
@@ -326,6 +342,17 @@ module Penstock
       def abort
         @error ||= RuntimeError.new("the hook #{@hook} ended its thread, or used throw without catch")
         nil
+      end
+
+      private
+
+      def call
+        case @hook
+        when :assigned then @partition.processors.begin
+        when :stopping then @partition.processors.stop(self)
+        when :revoked then @partition.processors.end(self)
+        else @partition.stops? || @partition.processors.call_one(@hook, self)
+        end
       end
     end
     private_constant :Work, :HookWork

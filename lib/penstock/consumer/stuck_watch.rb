@@ -69,11 +69,10 @@ module Penstock
 
       lag = parts.offsets.lag(silent, false, TIMEOUT)
       silent.each { |topic, partitions| partitions.each { |partition| judge(parts, topic, partition, lag[topic][partition]) } }
-    rescue ConsumeError, ConnectionError, ConfigurationInvalidError => e
-      raise if e.is_a?(ConsumerClosedError)
-      # The brokers do not answer: other events say so, and the next check asks again.
-    rescue ForkedError
+    rescue ConsumerClosedError, ForkedError
       raise
+    rescue ConsumeError, ConnectionError, ConfigurationInvalidError
+      nil # the brokers do not answer: other events say so, and the next check asks again
     rescue StandardError => e # a defect of Penstock; the next check may work
       parts.notifier.error("consumer.stuck_after", e)
     end

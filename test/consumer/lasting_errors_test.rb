@@ -157,7 +157,14 @@ class LastingErrorsTest < ConsumerTestCase
     assert_match(/An answer of 12\d{5} bytes exceeds receive\.message\.max\.bytes \(1000512\)/, error.message)
     assert_match(/Set receive\.message\.max\.bytes above the topic's max\.message\.bytes, .* fetch\.max\.bytes\./, error.message)
     one.seek("orders", 0, 2)
-    assert_equal 2, one.poll(timeout: 10).offset
+    assert_equal 2, poll_again(one).offset
+  end
+
+  # What was asked for before a seek may still be answered, with the same error.
+  def poll_again(one)
+    one.poll(timeout: 10)
+  rescue Penstock::ConsumeError
+    one.poll(timeout: 10)
   end
 
   slow def test_it_is_raised_again_while_no_message_comes

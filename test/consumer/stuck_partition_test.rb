@@ -14,7 +14,7 @@ class StuckPartitionTest < ConsumerTestCase
     @own = own_cluster
     @topic = topic(partitions: 2, on: @own)
     @producer = producer(servers: @own.bootstrap_servers)
-    @told = Queue.new
+    @events = Queue.new
   end
 
   def watched(**kafka)
@@ -22,7 +22,7 @@ class StuckPartitionTest < ConsumerTestCase
       config.stuck_after = AFTER
       yield config if block_given?
     end
-    one.monitor.subscribe("partition.stuck") { |event| @told << event }
+    one.monitor.subscribe("partition.stuck") { |event| @events << event }
     one.assign(@topic => { 0 => 0, 1 => 0 })
   end
 
@@ -55,14 +55,14 @@ class StuckPartitionTest < ConsumerTestCase
 
   def test_a_check_that_meets_the_end_of_its_consumer_is_no_error
     one = watched
-    one.monitor.subscribe("error.occurred") { |event| @told << event }
+    one.monitor.subscribe("error.occurred") { |event| @events << event }
     parts = Internal.of(one)
     parts.offsets.define_singleton_method(:lag) { |*| raise Penstock::ConsumerClosedError, "closed meanwhile" }
     watch = Internal::StuckWatch.new(parts)
     watch.start
     2.times { watch.call } # the first one sees where the consumer is
     assert_nil watch.due_at
-    assert_empty @told
+    assert_empty @events
   end
 
   # behaviour: consumer.caught_up, partition.stuck, rebalance.held_back
@@ -72,9 +72,9 @@ class StuckPartitionTest < ConsumerTestCase
     assert_equal ["a"], take(one, 1).map(&:payload)
     without_fetches(one) do
       fill(%w[b c])
-      poll_until(one) { @told.size.positive? }
+      poll_until(one) { @events.size.positive? }
     end
-    event = @told.pop
+    event = @events.pop
     assert_equal [@topic, 0, 1, 2, false, one.id],
                  event.payload.values_at(:topic, :partition, :position, :lag, :restarted, :consumer_id)
     assert_operator event[:time], :>=, AFTER
@@ -96,7 +96,7 @@ class StuckPartitionTest < ConsumerTestCase
     end
     asked.pop
     assert_nil one.poll(timeout: 1)
-    assert_empty @told.size.times.map { @told.pop.payload }.select { |payload| payload[:partition].zero? }
+    assert_empty @events.size.times.map { @events.pop.payload }.select { |payload| payload[:partition].zero? }
   end
 
   slow def test_a_restart_loses_and_repeats_nothing
@@ -105,9 +105,9 @@ class StuckPartitionTest < ConsumerTestCase
     take(one, 1)
     without_fetches(one) do
       fill(%w[b c])
-      poll_until(one) { @told.size.positive? }
+      poll_until(one) { @events.size.positive? }
     end
-    assert @told.pop[:restarted]
+    assert @events.pop[:restarted]
     assert_equal %w[b c], take(one, 2).map(&:payload)
     assert_nil one.poll(timeout: 0.2)
   end
@@ -122,7 +122,7 @@ class StuckPartitionTest < ConsumerTestCase
     lag = Internal.of(one).offsets.method(:lag)
     Internal.of(one).offsets.define_singleton_method(:lag) { |*given| lag.call(*given).tap { checks += 1 } }
     poll_until(one) { checks > 6 }
-    assert_empty @told
+    assert_empty @events
     assert one.mark(message)
   end
 
@@ -133,13 +133,13 @@ class StuckPartitionTest < ConsumerTestCase
     take(one, 1)
     idle_until = now + (AFTER * 2 / 1000.0)
     one.poll(timeout: 0.05) while now < idle_until
-    told_at = []
-    one.monitor.subscribe("partition.stuck") { told_at << now }
+    published_at = []
+    one.monitor.subscribe("partition.stuck") { published_at << now }
     without_fetches(one) do
       filled = now
       fill(%w[b])
-      poll_until(one) { told_at.any? }
-      assert_operator told_at.first - filled, :>=, AFTER / 1000.0
+      poll_until(one) { published_at.any? }
+      assert_operator published_at.first - filled, :>=, AFTER / 1000.0
     end
   end
 
@@ -154,7 +154,7 @@ class StuckPartitionTest < ConsumerTestCase
     fill(%w[b])
     eventually { one.metrics.queue_length.positive? }
     sleep AFTER * 4 / 1000.0 # the program does not poll
-    assert_empty @told
+    assert_empty @events
     assert_equal ["b"], take(one, 1).map(&:payload)
   end
 
@@ -166,9 +166,9 @@ class StuckPartitionTest < ConsumerTestCase
       fill(%w[x] * 100, partition: 1)
       eventually { one.metrics.queue_length >= 200 }
       take(one, 100)
-      @told.size.positive?
+      @events.size.positive?
     end
-    assert_equal 0, @told.pop[:partition]
+    assert_equal 0, @events.pop[:partition]
   end
 
   def test_an_error_that_was_not_expected_is_reported_and_ends_nothing
@@ -180,7 +180,7 @@ class StuckPartitionTest < ConsumerTestCase
 
       partitions.transform_values { |list| list.to_h { |each| [each, 2] } }
     end
-    poll_until(one) { @told.size.positive? }
+    poll_until(one) { @events.size.positive? }
     type, error = errors.pop.payload.values_at(:type, :error)
     assert_equal %w[consumer.stuck_after unexpected], [type, error.message]
   end
@@ -214,8 +214,8 @@ class StuckPartitionTest < ConsumerTestCase
     fill(%w[a])
     take(one, 1)
     lags_by_two(one)
-    poll_until(one) { @told.size.positive? }
-    assert_equal [one.id, 0], [@told.pop[:consumer_id], asked.size]
+    poll_until(one) { @events.size.positive? }
+    assert_equal [one.id, 0], [@events.pop[:consumer_id], asked.size]
     stop.close
     eventually { threads.size == 1 }
   end

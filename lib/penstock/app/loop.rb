@@ -303,9 +303,6 @@ module Penstock
         @publisher.close
       end
 
-      # The first error counts.
-      def ended_by(error) = @error || error("app.fatal_error", @error = error)
-
       # Of any thread.
       def end_by(seconds) = @latest = [@latest, @clock.call + seconds + Reports::LATE].compact.min
     end

@@ -39,6 +39,14 @@ module Penstock
 
       private
 
+      # Of the loop's thread. The first error is the one that has ended the application.
+      def ended_by(cause)
+        return if @error
+
+        @error = cause
+        error("app.fatal_error", cause)
+      end
+
       # Of a program's thread.
       def late_report
         here = StopReport::Blocker.new(processor: "the application's own thread", seconds: LATE,

@@ -366,9 +366,9 @@ module Penstock
     #   @param async [Boolean]
     #   @param timeout [Numeric, nil] seconds to wait for the answer; more than an hour must be a Float; nil: no limit
     #   @return [Boolean] false: the partition, or the membership in the group, was lost, so other members read the messages
-    #     again; or they come again after a rewind. Nothing was committed. If only some partitions of a batch were lost,
-    #     the messages of the others are marked, and
-    #     the next commit includes them. With `async`, a loss that only the broker knows is logged
+    #     again; or they come again after a rewind. They are not committed: if another thread or a rebalance listener has
+    #     committed them before the loss, this is true. If only some partitions of a batch were lost, the messages of the others
+    #     are marked, and the next commit includes them. With `async`, a loss that only the broker knows is logged
     #   @raise [CommitError] when the offsets were not committed for another reason
     #   @raise [ConsumeTimeoutError] when the answer did not come in time; the offsets may still be committed
     #   @raise [BrokerRejectedError] when brokers reject this client; see {ConsumerConfig#rejection_timeout}

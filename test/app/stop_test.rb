@@ -27,11 +27,16 @@ class AppStopTest < AppTestCase
     gate = Thread::Queue.new
     configure = ->(app) { app.threads = 20 }
     20.times { |partition| produce(name, 0...5, partition:) }
+    done = Thread::Queue.new
     server = start(name, configure:) do |record|
       gate.pop if record.partition < 3 && record.offset == record.partition
-      @seen << record.partition
+      done << [record.partition, record.offset]
     end
-    eventually { gate.num_waiting == 3 && @seen.size == (17 * 5) + 0 + 1 + 2 }
+    finished = []
+    eventually(20, -> { "#{gate.num_waiting} hang, finished: #{finished.sort}, #{server.metrics}" }) do
+      finished.concat(Array.new(done.size) { done.pop })
+      gate.num_waiting == 3 && finished.uniq.size == (17 * 5) + 0 + 1 + 2
+    end
     report = stop_in_time(server)
     assert_equal [3, [[name, 0, 0], [name, 1, 1], [name, 2, 2]]],
                  [report.status, report.blockers.map { |one| [one.topic, one.partition, one.offset] }.sort]

@@ -50,6 +50,59 @@ class ConsumerMarkTest < ConsumerTestCase
     assert_committed 2, name
   end
 
+  def test_a_batch_that_is_committed_stays_committed_when_its_partition_is_taken_away
+    name = filled(4, partitions: 2)
+    one = member(name, "enable.auto.commit": false) { |config| config.mark = :manual }
+    batch = one.poll_batch(max: 3, timeout: 10)
+    assert_equal 3, batch.size
+    assert one.mark(batch)
+    assert one.commit
+    one.assign(name => [1])
+    assert one.commit(batch), "who gets false expects that the messages come again"
+    assert one.commit(batch, async: true)
+    one.assign(name => { 0 => 0 })
+    refute one.commit(batch), "the program reads from the beginning, so they do come again"
+  end
+
+  def test_a_batch_that_only_a_rebalance_listener_has_committed_is_committed
+    name = filled(4)
+    listener = Object.new
+    def listener.revoked(rebalance) = rebalance.consumer.commit
+    one = group_consumer("group-#{name}", "enable.auto.commit": false) do |config|
+      config.mark = :manual
+      config.rebalance_listener = listener
+    end
+    one.subscribe(name)
+    batch = one.poll_batch(max: 3, timeout: 10)
+    assert one.mark(batch)
+    one.unsubscribe
+    eventually { one.poll(timeout: 0.01).nil? && one.revoked?(batch) }
+    assert one.commit(batch)
+    assert_equal batch.to_a.last.offset + 1, committed(name)
+  end
+
+  def test_a_batch_that_nobody_has_committed_is_not_committed_when_its_partition_is_taken_away
+    name = filled(4, partitions: 2)
+    one = member(name, "enable.auto.commit": false) { |config| config.mark = :manual }
+    batch = one.poll_batch(max: 3, timeout: 10)
+    assert one.mark(batch.first)
+    assert one.commit
+    one.assign(name => [1])
+    refute one.commit(batch)
+    refute one.commit(batch, async: true)
+    assert one.commit(batch.first)
+  end
+
+  def test_a_batch_is_committed_with_enable_auto_commit_when_its_partition_is_taken_away
+    name = filled(4, partitions: 2)
+    one = member(name, "auto.commit.interval.ms": 60_000) { |config| config.mark = :manual }
+    batch = one.poll_batch(max: 3, timeout: 10)
+    assert one.mark(batch)
+    one.assign(name => [1])
+    assert one.commit(batch)
+    assert_committed 3, name
+  end
+
   def test_without_an_interval_nothing_is_committed_before_the_end
     name = filled(4)
     one = member(name, "auto.commit.interval.ms": 0)

@@ -240,14 +240,26 @@ static rd_kafka_topic_partition_list_t *list_or_null(VALUE places)
     return NIL_P(places) ? NULL : penstock_list_from(places);
 }
 
-static VALUE consumer_call_keeps(VALUE self, VALUE places, VALUE epoch)
+static VALUE ask_of_places(VALUE self, VALUE places, VALUE epoch,
+                           bool (*question)(struct ps_consumer *, const rd_kafka_topic_partition_list_t *, uint64_t))
 {
     struct ps_consumer *consumer = penstock_consumer_open(self);
+    uint64_t number = NUM2ULL(epoch);
     rd_kafka_topic_partition_list_t *list = penstock_list_from(places);
-    bool keeps = ps_consumer_keeps(consumer, list, NUM2ULL(epoch));
+    bool answer = question(consumer, list, number);
     rd_kafka_topic_partition_list_destroy(list);
     RB_GC_GUARD(self);
-    return keeps ? Qtrue : Qfalse;
+    return answer ? Qtrue : Qfalse;
+}
+
+static VALUE consumer_call_keeps(VALUE self, VALUE places, VALUE epoch)
+{
+    return ask_of_places(self, places, epoch, ps_consumer_keeps);
+}
+
+static VALUE consumer_call_has_committed(VALUE self, VALUE places, VALUE epoch)
+{
+    return ask_of_places(self, places, epoch, ps_consumer_has_committed);
 }
 
 /* nil: what is processed. The result goes to ps_consumer_commit_result. */
@@ -795,6 +807,7 @@ void penstock_consumer_calls_init(VALUE client_class)
     rb_define_method(client_class, "commit", consumer_call_commit, 2);
     rb_define_method(client_class, "commit_processed", consumer_call_commit_processed, 3);
     rb_define_method(client_class, "keeps?", consumer_call_keeps, 2);
+    rb_define_method(client_class, "committed?", consumer_call_has_committed, 2);
     rb_define_method(client_class, "commit_async", consumer_call_commit_async, 1);
     rb_define_method(client_class, "epoch", consumer_call_epoch, 0);
     rb_define_method(client_class, "committed_offsets", consumer_call_committed, 2);

@@ -193,6 +193,25 @@ static VALUE ledger_revoked(VALUE self, VALUE topic, VALUE partition)
     return Qnil;
 }
 
+static VALUE ledger_committed(VALUE self, VALUE topic, VALUE partition, VALUE offset)
+{
+    const char *name = StringValueCStr(topic);
+    int32_t number = NUM2INT(partition);
+    int64_t next = NUM2LL(offset);
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
+    rd_kafka_topic_partition_list_add(list, name, number)->offset = next;
+    ps_ledger_committed(ledger_get(self), NULL, list); /* nothing was stored, so librdkafka's client is not used */
+    rd_kafka_topic_partition_list_destroy(list);
+    return Qnil;
+}
+
+static VALUE ledger_has_committed(VALUE self, VALUE topic, VALUE partition, VALUE offset, VALUE epoch)
+{
+    bool committed = ps_ledger_has_committed(ledger_get(self), StringValueCStr(topic), NUM2INT(partition), NUM2LL(offset),
+                                             NUM2ULL(epoch));
+    return committed ? Qtrue : Qfalse;
+}
+
 void penstock_ledger_init(void)
 {
     VALUE ledger_class = rb_const_get(penstock_native, rb_intern("Ledger"));
@@ -210,4 +229,6 @@ void penstock_ledger_init(void)
     rb_define_method(ledger_class, "pause", ledger_pause, 3);
     rb_define_method(ledger_class, "assigned", ledger_assigned, 0);
     rb_define_method(ledger_class, "revoked", ledger_revoked, 2);
+    rb_define_method(ledger_class, "committed", ledger_committed, 3);
+    rb_define_method(ledger_class, "committed?", ledger_has_committed, 4);
 }

@@ -25,7 +25,7 @@ module Penstock
         @client.mark_all unless @internals.config.mark == :manual
         commit_processed(nil, async, timeout)
       rescue CommitError => e
-        LOST.include?(e.code) ? false : raise
+        LOST.include?(e.code) ? committed_before?(what) : raise
       end
 
       # @return [String]
@@ -62,6 +62,15 @@ module Penstock
         case @client.mark(what)
         when true then commit_processed(what, async, timeout)
         when nil then commit_places(places_of(what), async, timeout) # a program made the message
+        else committed_before?(what)
+        end
+      end
+
+      # Another thread's commit, or that of a rebalance listener, may have included what this one has lost.
+      # @return [Boolean]
+      def committed_before?(what)
+        case what
+        when Message, Batch then @client.committed?(places_of(what), epoch_of(what))
         else false
         end
       end

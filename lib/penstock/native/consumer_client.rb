@@ -58,6 +58,10 @@ module Penstock
     # @!method commit_async(places)
     #   nil: what is processed
     # @!method keeps?(places, epoch)
+    #   @return [Boolean] whether the next commit includes what was marked there, or an earlier one does
+    # @!method committed?(places, epoch)
+    #   @return [Boolean] whether all before these places, which was taken in that epoch, is known to be committed, and does not
+    #     come again; false says nothing
     # @!method committed_offsets(places, timeout)
     #
     # = What is read

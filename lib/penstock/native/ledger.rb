@@ -32,6 +32,9 @@ module Penstock
     #   A new epoch begins.
     # @!method revoked(topic, partition)
     #   The same, and the partition's messages cannot be marked any more.
+    # @!method committed(topic, partition, offset)
+    # @!method committed?(topic, partition, offset, epoch)
+    #   @return [Boolean] see {ConsumerClient}
     # @api private
     class Ledger
       include Uncopyable

@@ -127,19 +127,22 @@ static void drop_unsent(struct ps_consumer *consumer, const rd_kafka_topic_parti
     if (waiting && waiting->cnt == 0) ps_list_destroy(&consumer->async_commits.waiting);
 }
 
-void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked)
+bool ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked)
 {
     struct ps_async_commits *commits = &consumer->async_commits;
     pthread_mutex_lock(&commits->lock);
     take_all_waiting(commits);
     send_waiting(consumer);
-    if (commits->stored_asked) send_stored(consumer);
+    bool asked = commits->stored_asked;
+    if (asked) send_stored(consumer);
+    bool stored_sent = asked && commits->stored_sent;
     drop_unsent(consumer, revoked);
     for (int i = 0; commits->sent && i < revoked->cnt; i++)
         rd_kafka_topic_partition_list_del(commits->sent, revoked->elems[i].topic, revoked->elems[i].partition);
     ring_committer(commits);
     ps_commit_line_changed(&commits->work.line);
     pthread_mutex_unlock(&commits->lock);
+    return stored_sent;
 }
 
 /* ---- turns ---- */
@@ -570,12 +573,23 @@ void ps_consumer_store_sometimes(struct ps_consumer *consumer)
     ps_consumer_store(consumer);
 }
 
-/* librdkafka has committed the marked messages of partitions that were revoked, unless the program commits by itself, or the group has
- * removed the member. */
+bool ps_consumer_has_committed(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *places, uint64_t epoch)
+{
+    for (int i = 0; i < places->cnt; i++) {
+        const rd_kafka_topic_partition_t *place = &places->elems[i];
+        if (!ps_ledger_has_committed(&consumer->ledger, place->topic, place->partition, place->offset, epoch)) return false;
+    }
+    return true;
+}
+
 bool ps_consumer_keeps(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *places, uint64_t epoch)
 {
-    if (consumer->settings.commit_every_us && !ps_ledger_lost_since(&consumer->ledger, epoch)) return true;
-    for (int i = 0; places && i < places->cnt; i++)
-        if (!ps_ledger_owns(&consumer->ledger, places->elems[i].topic, places->elems[i].partition, epoch)) return false;
+    struct ps_ledger *ledger = &consumer->ledger;
+    for (int i = 0; places && i < places->cnt; i++) {
+        const rd_kafka_topic_partition_t *place = &places->elems[i];
+        bool keeps = ps_ledger_owns(ledger, place->topic, place->partition, epoch) || /* M:commit_knows_earlier_ones */
+                     ps_ledger_has_committed(ledger, place->topic, place->partition, place->offset, epoch);
+        if (!keeps) return false;
+    }
     return true;
 }

@@ -108,9 +108,9 @@ size_t ps_fetched_size(const struct ps_fetched *fetched);
 struct ps_ledger {
     pthread_mutex_t lock;
     struct ps_place **rows; /* a table of partitions */
+    struct ps_place **former; /* the same of those that were taken away: what is committed, as far as is known */
     struct range *open;     /* what was handed out and is not processed */
     uint64_t epoch;         /* of the latest assignment */
-    uint64_t lost;          /* the epoch in which the group had taken partitions away */
     bool dirty;             /* librdkafka does not know all offsets yet */
     uint64_t calls;         /* that handed messages out */
     int64_t resumed_us;     /* when librdkafka resumed partitions */
@@ -124,11 +124,13 @@ struct ps_ledger {
 bool ps_ledger_init(struct ps_ledger *ledger); /* false: no memory */
 void ps_ledger_destroy(struct ps_ledger *ledger);
 uint64_t ps_ledger_new_epoch(void);
-void ps_ledger_clear(struct ps_ledger *ledger);
+/* `commits`: librdkafka commits what it has stored of them. */
+void ps_ledger_clear(struct ps_ledger *ledger, bool commits);
 void ps_ledger_assigned(struct ps_ledger *ledger);
-/* Messages of these partitions cannot be marked any more. `lost`: the group had taken them away before. */
-void ps_ledger_revoked(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *list, bool lost);
-bool ps_ledger_lost_since(struct ps_ledger *ledger, uint64_t epoch);
+/* Messages of these partitions cannot be marked any more. */
+void ps_ledger_revoked(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *list, bool commits);
+/* Whether messages before `next`, which were taken in `epoch`, are known to be committed, and do not come again. False says nothing. */
+bool ps_ledger_has_committed(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t next, uint64_t epoch);
 /* Brokers have these offsets. What is processed before them, again, is not stored, and what was stored is replaced: librdkafka would
  * commit it when the partition is given up. */
 void ps_ledger_committed(struct ps_ledger *ledger, rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *offsets);
@@ -555,8 +557,9 @@ bool ps_consumer_left(const struct ps_consumer *consumer);
 /* Owns `list`, offsets that the program has chosen. NULL: the committer commits the messages that are processed when it sends. 0: the
  * committer will send it, and pass the result to ps_consumer_commit_result. -1: the consumer is not open. Otherwise errno. */
 int ps_consumer_commit_async(struct ps_consumer *consumer, rd_kafka_topic_partition_list_t *list);
-/* Whether the messages of these places that were just marked, in `epoch`, are committed, or will be with the next commit. Otherwise a
- * poll returns them again. */
+/* Whether messages before these places, which were taken in `epoch`, are known to be committed, by any thread, and do not come again. */
+bool ps_consumer_has_committed(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *places, uint64_t epoch);
+/* The same of messages that were just marked, or whether the next commit includes them. Otherwise a poll returns them again. */
 bool ps_consumer_keeps(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *places, uint64_t epoch);
 bool ps_commit_is_stale(rd_kafka_event_t *answer); /* the member got a new epoch between request and answer */
 /* A turn in the line of commits: the thread joins, waits until its turn has come (no earlier commit is in flight), sends, and leaves. */
@@ -571,8 +574,8 @@ enum { PS_TURN_COMES_WITHIN_US = 5 * 1000 * 1000 }; /* how long a revocation or 
 void ps_async_commits_stored(struct ps_consumer *consumer);
 void ps_async_commits_closing(struct ps_consumer *consumer); /* makes the committer and waiting jobs see that closing has begun */
 /* Before partitions are unassigned: sends the queued commits, and repeats none of these partitions afterwards. Entered, or on the closing
- * thread. */
-void ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked);
+ * thread. True: they include what librdkafka has stored. */
+bool ps_async_commits_revoked(struct ps_consumer *consumer, const rd_kafka_topic_partition_list_t *revoked);
 
 /* ---- joining.c: what the member and its coordinator do -------------------------------------------------- */
 

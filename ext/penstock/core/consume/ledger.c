@@ -75,7 +75,8 @@ bool ps_ledger_init(struct ps_ledger *ledger)
     pthread_mutex_init(&ledger->lock, NULL);
     ledger->epoch = ps_ledger_new_epoch();
     ledger->rows = calloc(ROWS, sizeof(struct ps_place *));
-    return ledger->rows != NULL;
+    ledger->former = calloc(ROWS, sizeof(struct ps_place *));
+    return ledger->rows && ledger->former;
 }
 
 /* ---- ranges ---- */
@@ -113,18 +114,23 @@ static void drop_ranges(struct ps_ledger *ledger, struct ps_place *place)
 
 /* ---- partitions ---- */
 
-static struct ps_place **row_of(const struct ps_ledger *ledger, const char *topic, int32_t partition)
+static struct ps_place **row_of(struct ps_place **rows, const char *topic, int32_t partition)
 {
     uint32_t hash = 2166136261u;
     for (const char *c = topic; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
-    return &ledger->rows[(hash + (uint32_t)partition) % ROWS];
+    return &rows[(hash + (uint32_t)partition) % ROWS];
+}
+
+static struct ps_place **find_in(struct ps_place **rows, const char *topic, int32_t partition)
+{
+    struct ps_place **link = row_of(rows, topic, partition);
+    while (*link && ((*link)->partition != partition || strcmp((*link)->topic, topic) != 0)) link = &(*link)->next;
+    return link;
 }
 
 static struct ps_place **find(const struct ps_ledger *ledger, const char *topic, int32_t partition)
 {
-    struct ps_place **link = row_of(ledger, topic, partition);
-    while (*link && ((*link)->partition != partition || strcmp((*link)->topic, topic) != 0)) link = &(*link)->next;
-    return link;
+    return find_in(ledger->rows, topic, partition);
 }
 
 /* NULL: no memory. */
@@ -149,21 +155,26 @@ static void set_repeating(struct ps_ledger *ledger, struct ps_place *place, bool
     place->repeating = repeating;
 }
 
-static void remove_place(struct ps_ledger *ledger, struct ps_place **link)
+/* The partition is taken away. What is known to be committed stays known. */
+static void remove_place(struct ps_ledger *ledger, struct ps_place **link, bool commits)
 {
-    struct ps_place *place = *link;
+    struct ps_place *place = *link, **former = find_in(ledger->former, place->topic, place->partition), *replaced = *former;
     *link = place->next;
     set_repeating(ledger, place, false);
     drop_ranges(ledger, place);
     if (ledger->reserved == place) ledger->reserved = NULL;
-    free(place);
+    if (commits && place->stored > place->committed) place->committed = place->stored;
+    if (replaced && place->committed < 0) place->committed = replaced->committed;
+    place->next = replaced ? replaced->next : NULL;
+    *former = place;
+    free(replaced);
 }
 
-void ps_ledger_clear(struct ps_ledger *ledger)
+void ps_ledger_clear(struct ps_ledger *ledger, bool commits)
 {
     pthread_mutex_lock(&ledger->lock);
     for (int row = 0; row < ROWS; row++)
-        while (ledger->rows[row]) remove_place(ledger, &ledger->rows[row]);
+        while (ledger->rows[row]) remove_place(ledger, &ledger->rows[row], commits);
     ledger->epoch = ps_ledger_new_epoch();
     pthread_mutex_unlock(&ledger->lock);
 }
@@ -180,9 +191,16 @@ static void trim(struct ps_ledger *ledger, int left)
 
 void ps_ledger_destroy(struct ps_ledger *ledger)
 {
-    if (ledger->rows) ps_ledger_clear(ledger);
+    if (ledger->rows && ledger->former) ps_ledger_clear(ledger, false);
+    for (int row = 0; ledger->former && row < ROWS; row++) {
+        for (struct ps_place *place = ledger->former[row], *next; place; place = next) {
+            next = place->next;
+            free(place);
+        }
+    }
     trim(ledger, 0);
     free(ledger->rows);
+    free(ledger->former);
     pthread_mutex_destroy(&ledger->lock);
 }
 
@@ -193,15 +211,14 @@ void ps_ledger_assigned(struct ps_ledger *ledger)
     pthread_mutex_unlock(&ledger->lock);
 }
 
-void ps_ledger_revoked(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *list, bool lost)
+void ps_ledger_revoked(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *list, bool commits)
 {
     pthread_mutex_lock(&ledger->lock);
     for (int i = 0; i < list->cnt; i++) {
         struct ps_place **link = find(ledger, list->elems[i].topic, list->elems[i].partition);
-        if (*link) remove_place(ledger, link); /* M:revoked_places_removed */
+        if (*link) remove_place(ledger, link, commits); /* M:revoked_places_removed */
     }
     ledger->epoch = ps_ledger_new_epoch();
-    if (lost) ledger->lost = ledger->epoch;
     pthread_mutex_unlock(&ledger->lock);
 }
 
@@ -809,10 +826,11 @@ void ps_ledger_committed(struct ps_ledger *ledger, rd_kafka_t *rk, const rd_kafk
     pthread_mutex_lock(&ledger->lock);
     for (int i = 0; i < offsets->cnt; i++) {
         const rd_kafka_topic_partition_t *from = &offsets->elems[i];
-        struct ps_place *place = from->err || from->offset < 0 ? NULL : *find(ledger, from->topic, from->partition);
-        if (!place) continue;
-        place->committed = from->offset;
-        if (place->stored < 0 || place->stored >= from->offset) continue;
+        if (from->err || from->offset < 0) continue;
+        struct ps_place *place = *find(ledger, from->topic, from->partition);
+        struct ps_place *known = place ? place : *find_in(ledger->former, from->topic, from->partition);
+        if (known) known->committed = from->offset;
+        if (!place || place->stored < 0 || place->stored >= from->offset) continue;
         place->stored = from->offset;
         rd_kafka_topic_partition_list_add(list, from->topic, from->partition)->offset = from->offset;
     }
@@ -832,12 +850,19 @@ void ps_ledger_begin_committed(struct ps_ledger *ledger, const rd_kafka_topic_pa
     pthread_mutex_unlock(&ledger->lock);
 }
 
-bool ps_ledger_lost_since(struct ps_ledger *ledger, uint64_t epoch)
+static bool comes_again(const struct ps_place *place, int64_t offset, uint64_t epoch)
+{
+    return epoch < place->assigned ? place->chosen : !held(place, offset, epoch);
+}
+
+bool ps_ledger_has_committed(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t next, uint64_t epoch)
 {
     pthread_mutex_lock(&ledger->lock);
-    bool lost = ledger->lost > epoch;
+    const struct ps_place *place = *find(ledger, topic, partition), *former = *find_in(ledger->former, topic, partition);
+    const struct ps_place *known = place && place->committed >= 0 ? place : former;
+    bool committed = known && known->committed >= next && !(place && comes_again(place, next - 1, epoch));
     pthread_mutex_unlock(&ledger->lock);
-    return lost;
+    return committed;
 }
 
 rd_kafka_topic_partition_list_t *ps_ledger_processed(struct ps_ledger *ledger)

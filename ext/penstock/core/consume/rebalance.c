@@ -102,8 +102,9 @@ void ps_consumer_change_assignment(struct ps_consumer *consumer, rd_kafka_event_
         ps_consumer_resume_revoked(consumer, partitions); /* M:revoked_partitions_resumed */
         ps_consumer_drop_messages(consumer, partitions);
         if (consumer->rebalance.lost) ps_increase(&consumer->counts.lost_partitions, (uint64_t)partitions->cnt);
-        ps_ledger_revoked(&consumer->ledger, partitions, consumer->rebalance.lost); /* from here on, nothing of them counts as processed */
-        ps_async_commits_revoked(consumer, partitions);
+        bool commits = ps_async_commits_revoked(consumer, partitions) || consumer->settings.commit_every_us;
+        /* From here on, nothing of them counts as processed. */
+        ps_ledger_revoked(&consumer->ledger, partitions, commits && !consumer->rebalance.lost);
         ps_consumer_remove_assigned(consumer, partitions);
         ps_committer_joining_changed(&consumer->async_commits.work);
     } else { /* each cooperative rebalance ends with an assignment, perhaps of nothing */

@@ -35,6 +35,7 @@ module Penstock
       end
 
       def keeps?(_places, _epoch) = true
+      def committed?(places, epoch) = places.all? { |place| @ledger.committed?(*place.first(3), epoch) }
       def commit_processed(_places, _epoch, timeout) = commit(@ledger.processed, timeout)
 
       def commit_async(places)

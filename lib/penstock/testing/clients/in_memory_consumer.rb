@@ -315,6 +315,7 @@ module Penstock
         return if offsets.empty?
 
         @committed.update(offsets)
+        offsets.each { |(topic, partition), offset| @ledger.committed(topic, partition, offset) }
         @commits << by_topic(offsets)
         nil
       end

@@ -161,6 +161,8 @@ static VALUE consumer_initialize(VALUE self, VALUE given)
     int64_t nap_ms = facts.max_poll_interval_ms / 4;
     consumer->settings.ends = facts.ends;
     consumer->settings.commit_every_us = facts.commit_every_ms * 1000;
+    consumer->settings.queue_messages = facts.queue_messages;
+    consumer->settings.queue_bytes = facts.queue_kilobytes * 1024;
     consumer->settings.set_polls_us = (facts.max_poll_interval_ms < 2 ? 1 : facts.max_poll_interval_ms / 2) * 1000;
     consumer->settings.nap_us = (nap_ms < 1 ? 1 : nap_ms > LONGEST_NAP_MS ? LONGEST_NAP_MS : nap_ms) * 1000;
     ps_client_set_brokers(&consumer->client, rb_string_value_cstr(&facts.brokers));

@@ -131,7 +131,7 @@ module Penstock
     # queue is that full. Messages that the program has polled do not count. Settings in {#kafka}, such as
     # "queued.min.messages", replace those that are computed from it (docs/consuming.md).
     # @return [Integer, nil]
-    setting :memory, bytes((8 << 20).., none: "268_435_456; with librdkafka before 2.2.0 536_870_912")
+    setting :memory, bytes((8 << 20).., none: "268_435_456")
     # How long closing takes at most, when the consumer is closed without a timeout, is garbage-collected, or is still open at
     # the end of the process. See {Consumer#close}.
     # @return [Integer]

@@ -8,12 +8,10 @@ module Penstock
   # budget is for that.
   #
   # A partition that finds the queue full is fetched again after `fetch.queue.backoff.ms`, by default after a second. A program
-  # that empties the queue within a few ms would wait for the rest of that second. So it is 10 ms here, and the queue is no longer
-  # than a quick program needs for that time. Small messages that wait in a longer one have left the processor's caches when they
-  # are taken: 3.0 million messages/s with 500,000 in the queue, 3.8 million with 65,536.
-  #
-  # Before 2.2.0 librdkafka has no such setting and always waits a second: so the queue is long there, and the default budget
-  # larger, enough for a million small messages.
+  # that empties the queue within a few ms would wait for the rest of that second. So it is 10 ms here; before 2.2.0, which has no
+  # such setting, the consumer wakes librdkafka itself (refetch.c). And the queue is no longer than a quick program needs for that
+  # time. Small messages that wait in a longer one have left the processor's caches when they are taken: 3.0 million messages/s
+  # with 500,000 in the queue, 3.8 million with 65,536.
   # @api private
   module FetchLimits
     # What a queued message of 116 bytes takes beside its payload: 432 bytes with 2.0.2, 345 with 2.14.2.
@@ -23,10 +21,8 @@ module Penstock
     # Answers that are on their way when the queue becomes full are added to it.
     ANSWER_SHARE = Rational(1, 16)
     DEFAULT = 256 << 20
-    DEFAULT_WITHOUT_BACKOFF = 512 << 20
+    MOST_MESSAGES = 65_536
     # librdkafka's upper limits.
-    MOST_MESSAGES = 10_000_000
-    MOST_WITH_BACKOFF = 65_536
     MOST_KILOBYTES = 2_097_151
     MOST_BYTES = 2_147_483_135
     # Bytes around an answer's messages, for which receive.message.max.bytes must have room.
@@ -40,9 +36,8 @@ module Penstock
       # @return [Hash{Symbol => Integer}] librdkafka's settings
       def settings(memory, largest_message)
         backoff = Settings.read("fetch.queue.backoff.ms", BACKOFF_MS) ? { "fetch.queue.backoff.ms": BACKOFF_MS } : {}
-        memory ||= backoff.empty? ? DEFAULT_WITHOUT_BACKOFF : DEFAULT
-        most = backoff.empty? ? MOST_MESSAGES : MOST_WITH_BACKOFF
-        { "queued.min.messages": (memory * MESSAGES_SHARE / MEMORY_OF_A_MESSAGE).to_i.clamp(1, most),
+        memory ||= DEFAULT
+        { "queued.min.messages": (memory * MESSAGES_SHARE / MEMORY_OF_A_MESSAGE).to_i.clamp(1, MOST_MESSAGES),
           "queued.max.messages.kbytes": (memory * PAYLOADS_SHARE / 1024).to_i.clamp(1, MOST_KILOBYTES),
           "fetch.max.bytes": fetch_bytes((memory * ANSWER_SHARE).to_i, nil, largest_message), **backoff }
       end

@@ -334,6 +334,7 @@ struct ps_consumer_settings {
     int64_t hold_us;     /* how long a revocation may wait while messages of its partitions are in work */
     bool holds_always;   /* it waits until ps_consumer_end_hold, whatever is in work */
     int64_t commit_every_us; /* auto.commit.interval.ms; 0: the program commits by itself */
+    int64_t queue_messages, queue_bytes; /* with which librdkafka's queue is full */
 };
 
 /* An error that a poll raises. */
@@ -416,6 +417,11 @@ struct ps_rebalance { /* guarded by `taking` */
     bool cooperative;              /* the group's protocol, as `cooperative` has asked for it at the latest assignment */
 };
 
+struct ps_refetch { /* of the taking thread; see refetch.c */
+    int64_t messages, bytes;             /* after which the brokers' threads are woken; INT64_MAX: never */
+    int64_t taken_messages, taken_bytes; /* since the last time */
+};
+
 struct ps_consumer {
     struct ps_client client;
     struct ps_news news;
@@ -449,6 +455,7 @@ struct ps_consumer {
     int aside_count;
     bool aside_due;            /* perhaps one of them is of a partition that is not paused any more */
     bool takes_batches;        /* librdkafka can hand out many messages at once */
+    struct ps_refetch refetch;
     struct ps_rebalance rebalance;
     _Atomic bool member;       /* the group has assigned partitions, perhaps none, and not removed the consumer since */
     _Atomic int64_t restart_us; /* when `restart` begins; 0: nothing has failed */
@@ -508,6 +515,11 @@ void ps_consumer_drop_problems(struct ps_consumer *consumer);             /* log
 /* Called by librdkafka in ps_consumer_take_messages, for an error that is no message. */
 void ps_partition_error_cb(rd_kafka_t *rk, int err, const char *reason, void *opaque);
 enum { PS_RESTART_US = 1000 * 1000 }; /* a partition that librdkafka could not begin is assigned anew after this time */
+
+/* ---- refetch.c: a queue that was full --------------------------------------------------------------------- */
+
+void ps_refetch_open(struct ps_consumer *consumer);
+void ps_refetch_taken(struct ps_consumer *consumer, int count); /* the first of `taken` were in librdkafka's queue */
 
 /* ---- queues.c: the consumer's queues. On the taking thread, and none of these blocks --------------------- */
 

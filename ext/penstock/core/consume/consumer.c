@@ -73,6 +73,7 @@ static int consumer_begin(struct ps_client *client, char *errstr, size_t errstr_
     (void)errstr, (void)errstr_size;
     consumer->reset = reset_offset(client->rk);
     ps_queues_open(consumer);
+    ps_refetch_open(consumer);
     return 0;
 }
 

@@ -257,7 +257,9 @@ int ps_consumer_take_messages(struct ps_consumer *consumer, size_t most)
     if (most > PS_MOST_TAKEN) most = PS_MOST_TAKEN;
     if (consumer->aside_due) consumer->taken_count = take_aside(consumer, (int)most); /* M:aside_messages_resumed */
     if (consumer->taken_count > 0) return consumer->taken_count;
-    return consumer->taken_count = most > 1 && consumer->takes_batches ? take_batch(consumer, most) : take_singly(consumer, most);
+    consumer->taken_count = most > 1 && consumer->takes_batches ? take_batch(consumer, most) : take_singly(consumer, most);
+    ps_refetch_taken(consumer, consumer->taken_count);
+    return consumer->taken_count;
 }
 
 /* Returns how many are left. */

@@ -3,6 +3,7 @@
 require "penstock"
 require_relative "app/short_inspect"
 require_relative "app/around"
+require_relative "app/batches"
 require_relative "app/origin"
 require_relative "app/builders"
 require_relative "app/commit_window"

@@ -334,6 +334,33 @@ class AppDriverTest < PenstockTest
     end
   end
 
+  # A worker gets several quick batches at once. They fail as if it had got each alone.
+  { "twice" => [->(_) { raise "later" if attempt < 3 }, {}, [5..9, 10..14, 10..14, 10..14, 15..19], []],
+    "in part" => [->(batch) { batch.done(2) && raise("later") if batch[0].offset == 10 }, {},
+                  [5..9, 10..14, 12..16, 17..21], []],
+    "for ever" => [->(batch) { raise "never" if batch.offsets.include?(12) }, { retry: { times: 1 }, dead_letter: "dead" },
+                   [5..9, 10..14, 10..14, 10..10, 11..11, 12..12, 12..12, 13..13, 14..14, 15..19], %w[12]],
+    "and pauses" => [->(_) { pause(10) if (@times = @times.to_i + 1) == 1 }, {}, [5..9, 10..14, 10..14, 15..19], []],
+    "late" => [->(batch) { batch.done(5) && raise("late") if batch[0].offset == 10 }, {}, [5..9, 10..14, 15..19], []] }
+    .each do |name, (failing, options, expected, dead)|
+    define_method("test_one_of_several_batches_fails_#{name.tr(" ", "_")}") do
+      seen = @seen
+      driver = drive_batches(Class.new(Penstock::Processor) do
+        define_method(:process_batch) do |batch|
+          seen << (batch.offsets.first..batch.offsets.last)
+          instance_exec(batch, &failing) if batch[0].offset.between?(10, 14)
+        end
+      end, batch: { size: 5 }, **options)
+      together = []
+      driver.instance_variable_get(:@loop).monitor.subscribe("consumer.consumed") { |event| together << event[:messages] }
+      40.times { |number| driver.produce("orders", payload: number.to_s) }
+      driver.advance(60)
+      assert_equal expected, seen[1, expected.size]
+      assert_equal [40, dead], [driver.committed("billing", "orders"), driver.produced("dead").map { |copy| copy[:payload] }]
+      assert_operator together.max, :>, 5
+    end
+  end
+
   def test_a_processor_that_exits_after_all_is_done_stops_the_application
     driver = drive_batches(Class.new(Penstock::Processor) do
       define_method(:process_batch) do |batch|

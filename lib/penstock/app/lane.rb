@@ -60,8 +60,8 @@ module Penstock
       attr_accessor :dead
       # @return [Boolean] whether it is in the line of those that are ready
       attr_accessor :offered
-      # @return [Integer] how many messages the latest {#take} has returned
-      attr_reader :last_size
+      # @return [Integer] messages of the batch that has failed
+      attr_accessor :failed_size
       # @return [Integer] so many messages of a failed batch are handed out one by one
       attr_accessor :alone
       # @return [Object, nil] the timer until which a batch waits for more messages
@@ -73,7 +73,7 @@ module Penstock
       def initialize(key = nil)
         @key = key
         @slices = []
-        @alone = @last_size = 0
+        @alone = @failed_size = 0
         @busy = @offered = @gathered = false
         begin_message
       end
@@ -98,6 +98,7 @@ module Penstock
 
       # @param most [Integer] messages
       # @param taken [Array<Slice>] gets them
+      # @return [Integer] how many they are
       def take(most, taken)
         most = 1 if @dead || @alone.positive?
         left = most
@@ -106,7 +107,7 @@ module Penstock
           left -= slice.count
           taken << slice
         end
-        @last_size = most - left
+        most - left
       end
 
       # @return [Integer] messages

@@ -11,7 +11,9 @@ module Penstock
       # Messages of different lanes that a worker gets at once, if each takes less than {SHORT} seconds.
       BUNDLE = 64
       SHORT = 0.0002
-      private_constant :MOST, :BUNDLE, :SHORT
+      # A worker gets several batches of a lane, of {MOST} messages together, if each takes less than so many seconds.
+      QUICK_BATCH = 0.002
+      private_constant :MOST, :BUNDLE, :SHORT, :QUICK_BATCH
 
       # @param route [Route]
       # @yieldparam seconds [Numeric] until the action, which it also gets, may make a lane ready
@@ -59,8 +61,7 @@ module Penstock
           lane.offered = false
           next unless lane.ready?
 
-          take_from(lane, allowed, slices)
-          count = lane.last_size
+          count = @size ? take_batches(lane, slices, allowed) : take_from(lane, [MOST, allowed].min, slices)
           left = lane.dead || @size ? 0 : left - count
           allowed -= count
         end
@@ -87,11 +88,25 @@ module Penstock
 
       private
 
-      def take_from(lane, allowed, slices)
+      # @return [Integer] messages
+      def take_from(lane, most, slices)
         lane.busy = true
-        end_gathering(lane) if @size
-        lane.take(@size || [MOST, allowed].min, slices)
+        lane.take(most, slices)
       end
+
+      # One batch, and full ones that follow it, if they are quick.
+      # @return [Integer] messages
+      def take_batches(lane, slices, allowed)
+        end_gathering(lane)
+        several = quick_batches? && lane.fresh?
+        count = take_from(lane, @size, slices)
+        return count unless several
+
+        count += lane.take(@size, slices) while count + @size <= [MOST, allowed].min && lane.size >= @size
+        count
+      end
+
+      def quick_batches? = @seconds && @seconds * @size < QUICK_BATCH
 
       def add_by_key(run, first, count)
         keys = run.batch.keys

@@ -180,6 +180,7 @@ module Penstock
 
         errors = {}.compare_by_identity
         work.slices.reverse_each { |slice| put_back(slice, errors) }
+        errors.each_key { |lane| lane.failed_size = work.batch_size }
         release
         work.slices.each { |slice| @lanes.leave(slice.lane) }
         errors.each(&failed)
@@ -258,16 +259,7 @@ module Penstock
           @backlog_bytes -= run.bytes
           processed = @tracker.add(run)
           release
-          each_range(run, processed) { |first, count| into_lanes(run, first, count) }
-        end
-      end
-
-      # Those that are not processed yet.
-      def each_range(run, processed)
-        at = 0
-        [*processed, [run.size, run.size]].each do |first, last|
-          yield at, first - at if first > at
-          at = last + 1
+          run.each_gap(processed) { |first, count| into_lanes(run, first, count) }
         end
       end
 

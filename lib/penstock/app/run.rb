@@ -68,6 +68,17 @@ module Penstock
       def ranges = @ranges ||= (0...size).chunk_while { |one, other| done?(one) == done?(other) }
                                          .filter_map { |part| part.minmax if done?(part.first) }
 
+      # @param processed [Array<Array(Integer, Integer)>] indices of the first and last messages of its parts that are
+      # @yieldparam first [Integer] of a part that is not
+      # @yieldparam count [Integer]
+      def each_gap(processed)
+        at = 0
+        [*processed, [size, size]].each do |first, last|
+          yield at, first - at if first > at
+          at = last + 1
+        end
+      end
+
       # @return [Integer] how many at the beginning are processed
       attr_reader :done
 

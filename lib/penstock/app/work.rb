@@ -8,6 +8,7 @@ module Penstock
     class Work
       include ShortInspect
       include Deliveries
+      include Batches
 
       # Seconds after which a worker lets others have its turn.
       TURN = 0.05
@@ -57,7 +58,7 @@ module Penstock
         @started = now
         Thread.handle_interrupt(Exception => :immediate) { begin_work }
       rescue Exception => e # rubocop:disable Lint/RescueException -- the loop decides what follows
-        @slices.first.error = e
+        (@slices.find { |slice| slice.done < slice.count } || @slices.first).error = e
       ensure
         forget_undelivered
         give_back
@@ -93,8 +94,14 @@ module Penstock
       # @return [Integer] an offset
       def offset
         record = @record # the worker changes it
-        record ? record.offset : @slices.first.run.offsets[@slices.first.first]
+        return record.offset if record
+
+        slice = (@batch_slices || @slices).first
+        slice.run.offsets[slice.first]
       end
+
+      # @return [Integer] messages of the batch that was begun last
+      def batch_size = @batch_size || size
 
       # @return [Integer] before its slices have advanced
       def first_offset = @slices.first.run.offsets[@slices.first.first]
@@ -105,7 +112,7 @@ module Penstock
         @processor = processor or return wait_for_processor
         @processor.__send__(:penstock_work_on, self)
         @gates = @partition.gates
-        @partition.route.batch? ? run_batch : run_slices
+        @partition.route.batch? ? run_batches : run_slices
       end
 
       def processor
@@ -203,75 +210,6 @@ module Penstock
         @asked_to_pause = true
         @partition.ask_to_pause
       end
-
-      def run_batch
-        lane = @slices.first.lane
-        return run_slice(@slices.first) if lane.dead
-        return unless go_on?
-
-        @attempt = lane.attempt
-        return run_through_gates if @gates
-
-        spread(*process_batch(SlicedBatch.new(@slices), &:itself))
-      end
-
-      def run_through_gates
-        records = SlicedBatch.new(@slices).to_a
-        due = records.take_while { |record| @gates.wait(record).nil? }
-        kept = due.select { |record| @gates.pass?(record) }
-        done, error = kept.empty? ? due.size : process_kept(kept, due)
-        spread(done, error)
-        wait_for(records[due.size]) if error.nil? && done == due.size && done < records.size
-      end
-
-      def process_kept(kept, due)
-        process_batch(RecordBatch.new(kept)) { |done| done == kept.size ? due.size : due.index(kept[done]) }
-      end
-
-      # @yieldparam done [Integer] how many messages of the batch are processed
-      # @yieldreturn [Integer] how many of the slices are, or have no need of it
-      # @return [Array(Integer, Exception)] the latter, and why not all
-      def process_batch(batch)
-        @batch = batch
-        @produced = nil
-        @partition.around.call(self) do
-          @processor.process_batch(batch)
-          @produced&.each { |handle,| handle.wait }
-        end
-        [yield(@told ? batch.done_count : batch.size), nil]
-      rescue Exception => e # rubocop:disable Lint/RescueException -- the same
-        [yield([batch.done_count, *delivered_for(e)].min), e]
-      end
-
-      # How many messages of the batch were done when it sent the first message that is not delivered.
-      # @return [Integer, nil] nil: all is delivered
-      def delivered_for(error)
-        wait = !fatal?(error)
-        @produced&.each do |handle, done|
-          wait ? handle.wait : (handle.delivered? || (return done))
-        rescue StandardError
-          return done
-        end
-        nil
-      end
-
-      # The first message that is not due.
-      def wait_for(record)
-        slice = @slices.find { |one| one.done < one.count }
-        slice.wait = @gates.wait(record) || 0
-      end
-
-      def spread(count, error)
-        @slices.each do |slice|
-          slice.done = [slice.count, count].min
-          count -= slice.done
-          return slice.error = error if slice.done < slice.count
-        end
-        command?(error) ? @slices.last.error = error : @late_error = error
-      end
-
-      # Whether it counts also if everything is done.
-      def command?(error) = error.is_a?(Processor::Paused) || error.is_a?(Processor::SeekTo)
 
       def process
         @partition.around.call(self) { @processor.process(@record) } if @gates.nil? || @gates.pass?(@record)

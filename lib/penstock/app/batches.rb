@@ -58,7 +58,7 @@ module Penstock
       # @return [Array(Integer, Exception)] the latter, and why not all
       def process_batch(batch)
         @batch = batch
-        @produced = nil
+        @produced = @awaited = nil
         @partition.around.call(self) do
           @processor.process_batch(batch)
           @produced&.each { |handle,| handle.wait }

@@ -5,6 +5,14 @@ module Penstock
     # How a {Work} runs `process_batch`: once for each batch that it has. Of a worker.
     # @api private
     module Batches
+      # @return [Integer] messages that were begun, and failed
+      def failed_count
+        return @slices.count(&:error) unless @partition.route.batch?
+        return 0 if @slices.none?(&:error)
+
+        (@batch_slices || @slices).sum { |slice| slice.count - slice.done }
+      end
+
       private
 
       def run_batches

@@ -207,6 +207,21 @@ class AppFlowTest < PenstockTest
     assert_equal [%w[a b], %w[c d], %w[a b], %w[c d]], @seen
   end
 
+  # The group has this offset already, from before the seek. Otherwise no commit would follow, so nothing would be begun any more.
+  { messages: {}, batches: { batch: { size: 1 } } }.each do |name, options|
+    define_method("test_a_seek_back_of_#{name}_by_as_many_as_may_be_uncommitted") do
+      seen = @seen
+      driver = drive(uncommitted: { messages: 4 }, **options) do |what|
+        offset = options.empty? ? what.offset : what[0].offset
+        seek(6) if (seen << offset).count(10) == 1 && offset == 10
+      end
+      produce(driver, *"a".."t")
+      driver.advance(60)
+      assert_equal [*0..10, *6..19], @seen
+      assert_equal 20, driver.committed("billing", "orders")
+    end
+  end
+
   def test_a_seek_that_fails_is_repeated
     seen = @seen
     driver = drive { |message| (seen << message.payload).size == 1 && seek(:beginning) }

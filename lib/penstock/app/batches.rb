@@ -71,15 +71,18 @@ module Penstock
           @processor.process_batch(batch)
           @produced&.each { |handle,| handle.wait }
         end
-        [yield(@told ? batch.done_count : batch.size), nil]
+        counted = [yield(@told ? batch.done_count : batch.size), nil]
       rescue Exception => e # rubocop:disable Lint/RescueException -- the same
-        [yield([batch.done_count, *delivered_for(e)].min), e]
+        counted = [yield([batch.done_count, *delivered_for(e)].min), e]
+      ensure
+        spread(@batch_slices, yield([batch.done_count, *delivered_for(nil)].min), nil) unless counted # Thread.exit
       end
 
       # How many messages of the batch were done when it sent the first message that is not delivered.
+      # @param error [Exception, nil] if it ends the application, or there is none, nothing is waited for
       # @return [Integer, nil] nil: all is delivered
       def delivered_for(error)
-        wait = !fatal?(error)
+        wait = error && !fatal?(error)
         @produced&.each do |handle, done|
           wait ? handle.wait : (handle.delivered? || (return done))
         rescue StandardError

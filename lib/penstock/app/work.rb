@@ -73,8 +73,9 @@ module Penstock
 
       # Its thread ends.
       def abort
-        slice = @slices.find { |one| one.done < one.count } or return
-        slice.error ||= RuntimeError.new("the processor ended its thread, or used throw without catch")
+        error = RuntimeError.new("the processor ended its thread, or used throw without catch")
+        slice = (@batch_slices || @slices).find { |one| one.done < one.count }
+        slice ? slice.error ||= error : @late_error ||= error
       end
 
       # For {Processor#produce}.

@@ -356,6 +356,9 @@ class AppDriverTest < PenstockTest
                   [5..9, 10..14, 12..16, 17..21], []],
     "for ever" => [->(batch) { raise "never" if batch.offsets.include?(12) }, { retry: { times: 1 }, dead_letter: "dead" },
                    [5..9, 10..14, 10..14, 10..10, 11..11, 12..12, 12..12, 13..13, 14..14, 15..19], %w[12]],
+    "for ever in part" => [->(batch) { (at = batch.offsets.index(12)) && batch.done(at) && raise("never") },
+                           { retry: { times: 0 }, dead_letter: "dead" },
+                           [5..9, 10..14, 12..12, 13..13, 14..14, 15..19], %w[12]],
     "and pauses" => [->(_) { pause(10) if (@times = @times.to_i + 1) == 1 }, {}, [5..9, 10..14, 10..14, 15..19], []],
     "late" => [->(batch) { batch.done(5) && raise("late") if batch[0].offset == 10 }, {}, [5..9, 10..14, 15..19], []] }
     .each do |name, (failing, options, expected, dead)|

@@ -13,6 +13,10 @@ module Penstock
         (@batch_slices || @slices).sum { |slice| slice.count - slice.done }
       end
 
+      # @return [Integer] messages that are handed out one by one, if the batch that has failed is not tried again: those that
+      #   were not done. 0: it had one message only
+      def left_alone = (@batch_slices || @slices).sum(&:count) == 1 ? 0 : [failed_count, 1].max
+
       private
 
       def run_batches
@@ -42,7 +46,6 @@ module Penstock
 
       def run_batch(slices)
         @batch_slices = slices
-        @batch_size = slices.sum(&:count)
         return run_through_gates(slices) if @gates
 
         spread(slices, *process_batch(SlicedBatch.new(slices), &:itself))

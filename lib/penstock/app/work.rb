@@ -101,9 +101,6 @@ module Penstock
         slice.run.offsets[slice.first]
       end
 
-      # @return [Integer] messages of the batch that was begun last
-      def batch_size = @batch_size || size
-
       # @return [Integer] before its slices have advanced
       def first_offset = @slices.first.run.offsets[@slices.first.first]
 

@@ -222,6 +222,24 @@ class AppFlowTest < PenstockTest
     end
   end
 
+  # The end may be reached before the loop has heard that the consumer reads on.
+  def test_caught_up_is_called_behind_a_seek_whatever_comes_first
+    20.times do |seed|
+      seen = @seen.clear
+      processor = Class.new(Penstock::Processor) do
+        define_method(:process) { |message| (seen << message.offset).count(3) == 1 && message.offset == 3 && seek(1) }
+        define_method(:caught_up) { seen << :caught_up }
+      end
+      driver = Penstock::Testing.drive(Penstock.app do |app|
+        app.kafka = { "bootstrap.servers": "nowhere" }
+        app.group("billing") { |group| group.topic "orders", to: processor }
+      end, seed:)
+      produce(driver, *"a".."e")
+      driver.run
+      assert_equal [0, 1, 2, 3, 1, 2, 3, 4, :caught_up], seen, "seed #{seed}"
+    end
+  end
+
   def test_a_seek_that_fails_is_repeated
     seen = @seen
     driver = drive { |message| (seen << message.payload).size == 1 && seek(:beginning) }

@@ -559,6 +559,28 @@ class AppTest < AppTestCase
     eventually { @errors.size == ENDINGS.size } # a thread of its own publishes them
   end
 
+  # Ends its thread once: all but so many messages of a batch are done then.
+  [1, 0].each do |left|
+    define_method("test_what_is_done_of_a_batch_counts_when_its_thread_ends_before_#{left}_messages") do
+      name = topic(partitions: 1)
+      produce(name, 0...20)
+      seen = @seen
+      ended = nil
+      start(name, processor do
+        define_method(:process_batch) do |batch|
+          next seen << batch.offsets if ended || batch[0].offset < 5
+
+          ended = batch.done(batch.size - left) && batch.last.offset
+          Thread.exit
+        end
+      end, batch: { size: 5 }, retry: { from: 0, to: 0 })
+      eventually { committed_offset(name) == 20 }
+      assert_equal [*(ended + 1 - left)..19], Array.new(seen.size) { seen.pop }.flatten.drop_while { |offset| offset < 5 }
+      assert_match(/ended its thread/, @errors.pop[:error].message)
+      assert_empty @errors
+    end
+  end
+
   # A watchdog of the program may be late: the call for which it raises has ended. Then nothing has failed.
   def test_what_is_raised_in_a_worker_without_work_changes_nothing
     name = topic(partitions: 1)

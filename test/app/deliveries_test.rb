@@ -145,6 +145,24 @@ class AppDeliveriesTest < PenstockTest
     assert_equal [%w[0 1 2], 3], [bills(driver).uniq.sort, driver.committed("billing", "orders")]
   end
 
+  # A worker gets several quick batches at once.
+  def test_a_checkpoint_in_a_later_batch_does_not_pass_what_was_sent_before_it_and_not_delivered
+    to = Class.new(Penstock::Processor) do
+      def process_batch(batch)
+        batch.each { |message| produce({ topic: "bills", payload: message.payload }) }
+        checkpoint(batch.last)
+      end
+    end
+    driver = drive(to, offsets: :manual, batch: { size: 5 }, retry: { from: 200, to: 200 })
+    sent = 0
+    driver.instance_variable_get(:@runtime).sent.script { :msg_timed_out if (sent += 1) == 12 }
+    produce(driver, 30)
+    driver.advance(70)
+    assert_equal 10, driver.committed("billing", "orders")
+    driver.advance(200)
+    assert_equal [Array.new(30, &:to_s), 30], [bills(driver).uniq.sort_by(&:to_i), driver.committed("billing", "orders")]
+  end
+
   # ---- what a crash repeats ----
 
   { partition: {}, key: { in_flight: 10 }, unordered: { in_flight: 10 } }.each do |order, options|

@@ -142,6 +142,22 @@ class AppDriverTest < PenstockTest
     assert_equal [25] * 4, @seen
   end
 
+  # A worker gets several quick batches at once. Those behind one that fails, or pauses, were not begun.
+  %w[raise pause].each do |how|
+    define_method("test_a_throttle_and_batches_behind_one_that_does_not_succeed_with_#{how}") do
+      times = 0
+      driver = drive(throttle: { messages: 50, per: 500 }, batch: { size: 5 }, retry: { from: 1, to: 1 }) do |batch|
+        @seen << batch[0].offset
+        next unless batch[0].offset == 10 && (times += 1) == 1
+
+        raise how == "raise" ? "once" : Penstock::Processor::Paused.new(1)
+      end
+      50.times { |i| driver.produce("orders", payload: i.to_s) }
+      driver.advance(5)
+      assert_equal [0, 5, 10, 10, 15, 20, 25, 30, 35, 40], @seen
+    end
+  end
+
   # @return [Class] of processors that note what is called
   def ticking(seen)
     Class.new(Penstock::Processor) do
@@ -340,6 +356,9 @@ class AppDriverTest < PenstockTest
                   [5..9, 10..14, 12..16, 17..21], []],
     "for ever" => [->(batch) { raise "never" if batch.offsets.include?(12) }, { retry: { times: 1 }, dead_letter: "dead" },
                    [5..9, 10..14, 10..14, 10..10, 11..11, 12..12, 12..12, 13..13, 14..14, 15..19], %w[12]],
+    "for ever in part" => [->(batch) { (at = batch.offsets.index(12)) && batch.done(at) && raise("never") },
+                           { retry: { times: 0 }, dead_letter: "dead" },
+                           [5..9, 10..14, 12..12, 13..13, 14..14, 15..19], %w[12]],
     "and pauses" => [->(_) { pause(10) if (@times = @times.to_i + 1) == 1 }, {}, [5..9, 10..14, 10..14, 15..19], []],
     "late" => [->(batch) { batch.done(5) && raise("late") if batch[0].offset == 10 }, {}, [5..9, 10..14, 15..19], []] }
     .each do |name, (failing, options, expected, dead)|

@@ -207,6 +207,39 @@ class AppFlowTest < PenstockTest
     assert_equal [%w[a b], %w[c d], %w[a b], %w[c d]], @seen
   end
 
+  # The group has this offset already, from before the seek. Otherwise no commit would follow, so nothing would be begun any more.
+  { messages: {}, batches: { batch: { size: 1 } } }.each do |name, options|
+    define_method("test_a_seek_back_of_#{name}_by_as_many_as_may_be_uncommitted") do
+      seen = @seen
+      driver = drive(uncommitted: { messages: 4 }, **options) do |what|
+        offset = options.empty? ? what.offset : what[0].offset
+        seek(6) if (seen << offset).count(10) == 1 && offset == 10
+      end
+      produce(driver, *"a".."t")
+      driver.advance(60)
+      assert_equal [*0..10, *6..19], @seen
+      assert_equal 20, driver.committed("billing", "orders")
+    end
+  end
+
+  # The end may be reached before the loop has heard that the consumer reads on.
+  def test_caught_up_is_called_behind_a_seek_whatever_comes_first
+    20.times do |seed|
+      seen = @seen.clear
+      processor = Class.new(Penstock::Processor) do
+        define_method(:process) { |message| (seen << message.offset).count(3) == 1 && message.offset == 3 && seek(1) }
+        define_method(:caught_up) { seen << :caught_up }
+      end
+      driver = Penstock::Testing.drive(Penstock.app do |app|
+        app.kafka = { "bootstrap.servers": "nowhere" }
+        app.group("billing") { |group| group.topic "orders", to: processor }
+      end, seed:)
+      produce(driver, *"a".."e")
+      driver.run
+      assert_equal [0, 1, 2, 3, 1, 2, 3, 4, :caught_up], seen, "seed #{seed}"
+    end
+  end
+
   def test_a_seek_that_fails_is_repeated
     seen = @seen
     driver = drive { |message| (seen << message.payload).size == 1 && seek(:beginning) }

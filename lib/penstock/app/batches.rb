@@ -5,6 +5,18 @@ module Penstock
     # How a {Work} runs `process_batch`: once for each batch that it has. Of a worker.
     # @api private
     module Batches
+      # @return [Integer] messages that were begun, and failed
+      def failed_count
+        return @slices.count(&:error) unless @partition.route.batch?
+        return 0 if @slices.none?(&:error)
+
+        (@batch_slices || @slices).sum { |slice| slice.count - slice.done }
+      end
+
+      # @return [Integer] messages that are handed out one by one, if the batch that has failed is not tried again: those that
+      #   were not done. 0: it had one message only
+      def left_alone = (@batch_slices || @slices).sum(&:count) == 1 ? 0 : [failed_count, 1].max
+
       private
 
       def run_batches
@@ -34,7 +46,6 @@ module Penstock
 
       def run_batch(slices)
         @batch_slices = slices
-        @batch_size = slices.sum(&:count)
         return run_through_gates(slices) if @gates
 
         spread(slices, *process_batch(SlicedBatch.new(slices), &:itself))
@@ -58,20 +69,23 @@ module Penstock
       # @return [Array(Integer, Exception)] the latter, and why not all
       def process_batch(batch)
         @batch = batch
-        @produced = nil
+        @produced = @awaited = nil
         @partition.around.call(self) do
           @processor.process_batch(batch)
           @produced&.each { |handle,| handle.wait }
         end
-        [yield(@told ? batch.done_count : batch.size), nil]
+        counted = [yield(@told ? batch.done_count : batch.size), nil]
       rescue Exception => e # rubocop:disable Lint/RescueException -- the same
-        [yield([batch.done_count, *delivered_for(e)].min), e]
+        counted = [yield([batch.done_count, *delivered_for(e)].min), e]
+      ensure
+        spread(@batch_slices, yield([batch.done_count, *delivered_for(nil)].min), nil) unless counted # Thread.exit
       end
 
       # How many messages of the batch were done when it sent the first message that is not delivered.
+      # @param error [Exception, nil] if it ends the application, or there is none, nothing is waited for
       # @return [Integer, nil] nil: all is delivered
       def delivered_for(error)
-        wait = !fatal?(error)
+        wait = error && !fatal?(error)
         @produced&.each do |handle, done|
           wait ? handle.wait : (handle.delivered? || (return done))
         rescue StandardError

@@ -95,7 +95,7 @@ module Penstock
 
       # Of a batch that has failed for good, each message gets one try of its own.
       def finish(partition, lane, error)
-        return alone(partition, lane) if partition.route.batch? && lane.alone.zero? && lane.failed_size > 1
+        return alone(partition, lane) if partition.route.batch? && lane.alone.zero? && lane.left_alone.positive?
 
         case outcome(partition, error)
         when :dead_letter, :retry_topic then lane.dead = error
@@ -113,7 +113,7 @@ module Penstock
       end
 
       def alone(partition, lane)
-        lane.alone = lane.failed_size
+        lane.alone = lane.left_alone
         partition.offer(lane)
       end
 

@@ -9,7 +9,7 @@ module Penstock
       def prepare = hook(:assigned)
 
       # All that it has was polled.
-      def end_reached = @end_reached = @detour.nil?
+      def end_reached = @end_reached = !@detour&.ignores?
 
       # @param work [HookWork] has run
       def settle_hook(work)

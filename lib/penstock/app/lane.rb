@@ -60,8 +60,8 @@ module Penstock
       attr_accessor :dead
       # @return [Boolean] whether it is in the line of those that are ready
       attr_accessor :offered
-      # @return [Integer] messages of the batch that has failed
-      attr_accessor :failed_size
+      # @return [Integer] of the batch that has failed: see {Batches#left_alone}
+      attr_accessor :left_alone
       # @return [Integer] so many messages of a failed batch are handed out one by one
       attr_accessor :alone
       # @return [Object, nil] the timer until which a batch waits for more messages
@@ -73,7 +73,7 @@ module Penstock
       def initialize(key = nil)
         @key = key
         @slices = []
-        @alone = @failed_size = 0
+        @alone = @left_alone = 0
         @busy = @offered = @gathered = false
         begin_message
       end

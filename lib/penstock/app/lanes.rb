@@ -98,11 +98,9 @@ module Penstock
       # @return [Integer] messages
       def take_batches(lane, slices, allowed)
         end_gathering(lane)
-        several = quick_batches? && lane.fresh?
+        most = quick_batches? && lane.fresh? ? [MOST, allowed, lane.size].min : 0
         count = take_from(lane, @size, slices)
-        return count unless several
-
-        count += lane.take(@size, slices) while count + @size <= [MOST, allowed].min && lane.size >= @size
+        count += lane.take(@size, slices) while count + @size <= most
         count
       end
 

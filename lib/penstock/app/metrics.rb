@@ -5,7 +5,7 @@ module Penstock
   #
   # - `group`, `topic`
   # - `partitions`: assigned now
-  # - `in_work`: pieces of work that workers have now, each with one message, some of a lane, or a batch
+  # - `in_work`: pieces of work that workers have now, each with one message, some of a lane, or batches
   # - `waiting`, `waiting_bytes`: messages that are polled and not finished, and what they take in memory. Messages that were
   #   polled together take it until the last one is finished
   # - `processed`: messages that are finished, whatever has become of them

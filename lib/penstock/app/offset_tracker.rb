@@ -78,13 +78,13 @@ module Penstock
       # @return [Integer] bytes of the runs that were completed since the last call
       def take_released = @released.tap { @released = 0 }
 
-      # A map that was shortened may be the same text again, though more is processed. Without a commit the {CommitWindow} would
-      # stay full, so that the message for which the map is kept would never be handed out.
+      # Though more is processed, a map that was shortened may be the same text again; and the offset, after a seek back, the same
+      # as before. Without a commit the {CommitWindow} would stay full, so that nothing would be handed out any more.
       # @return [Boolean] whether there is something new to commit
       def dirty?
         return !@checkpoint.nil? && @checkpoint != @committed if @manual
 
-        @changed && !@base.nil? && (@base != @committed || map != @committed_map || @shortened)
+        @changed && !@base.nil? && (@base != @committed || map != @committed_map || @shortened || @window.messages.positive?)
       end
 
       # @return [Array(Integer, String)] the offset to commit and its metadata; nil: nothing was handed out yet

@@ -53,9 +53,9 @@ module Penstock
 
       # What was not begun does not count.
       def give_back_allowance(work)
-        return if @throttle.nil? || (@route.batch? && work.slices.any?(&:error))
+        return if @throttle.nil?
 
-        count = work.slices.sum { |slice| slice.count - slice.done - (slice.error ? 1 : 0) }
+        count = work.slices.sum { |slice| slice.count - slice.done } - work.failed_count
         return unless count.positive?
 
         @throttle.take(-count)

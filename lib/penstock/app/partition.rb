@@ -179,8 +179,9 @@ module Penstock
         return settle_done(work) if work.done?
 
         errors = {}.compare_by_identity
+        left = work.left_alone
         work.slices.reverse_each { |slice| put_back(slice, errors) }
-        errors.each_key { |lane| lane.failed_size = work.batch_size }
+        errors.each_key { |lane| lane.left_alone = left }
         release
         work.slices.each { |slice| @lanes.leave(slice.lane) }
         errors.each(&failed)

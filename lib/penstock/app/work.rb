@@ -73,8 +73,9 @@ module Penstock
 
       # Its thread ends.
       def abort
-        slice = @slices.find { |one| one.done < one.count } or return
-        slice.error ||= RuntimeError.new("the processor ended its thread, or used throw without catch")
+        error = RuntimeError.new("the processor ended its thread, or used throw without catch")
+        slice = (@batch_slices || @slices).find { |one| one.done < one.count }
+        slice ? slice.error ||= error : @late_error ||= error
       end
 
       # For {Processor#produce}.
@@ -99,9 +100,6 @@ module Penstock
         slice = (@batch_slices || @slices).first
         slice.run.offsets[slice.first]
       end
-
-      # @return [Integer] messages of the batch that was begun last
-      def batch_size = @batch_size || size
 
       # @return [Integer] before its slices have advanced
       def first_offset = @slices.first.run.offsets[@slices.first.first]

@@ -70,7 +70,7 @@ static rd_kafka_resp_err_t consumer_assign(struct ps_consumer_job *query)
     ps_consumer_store(consumer);
     ps_consumer_resume_revoked(consumer, NULL); /* M:reassigned_partitions_resumed */
     ps_consumer_drop_messages(consumer, NULL);
-    ps_ledger_clear(&consumer->ledger, consumer->settings.commit_every_us != 0);
+    ps_ledger_clear(&consumer->ledger, consumer->settings.commits_last);
     ps_consumer_forward(consumer, list);
     rd_kafka_resp_err_t err = rd_kafka_assign(rk, list);
     for (int i = 0; !err && list && i < list->cnt; i++)

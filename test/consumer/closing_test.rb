@@ -95,4 +95,14 @@ class ConsumerClosingTest < PenstockTest
     eventually { one.metrics.errors.positive? || one.poll(timeout: 0.1) } # librdkafka knows it
     assert_equal [true, false], one.close(timeout: 5).to_a
   end
+
+  # librdkafka puts the second one off while it revokes the partitions of the first. It failed an assertion, which ends the
+  # process.
+  def test_a_close_after_two_changes_of_the_subscription
+    one = joined(cluster, name = topic(partitions: 4))
+    eventually { one.poll(timeout: 0.1) || one.assignment.any? }
+    one.subscribe("another")
+    one.subscribe(name)
+    assert_predicate one.close(timeout: 30), :complete?
+  end
 end

@@ -103,6 +103,52 @@ class ConsumerMarkTest < ConsumerTestCase
     assert_committed 3, name
   end
 
+  def test_a_batch_is_committed_without_an_interval_too_when_its_partition_is_taken_away
+    name = filled(4, partitions: 2)
+    one = member(name, "auto.commit.interval.ms": 0) { |config| config.mark = :manual }
+    batch = one.poll_batch(max: 3, timeout: 10)
+    assert one.mark(batch)
+    one.assign(name => [1])
+    assert one.commit(batch)
+    assert_committed 3, name
+  end
+
+  def test_a_batch_is_not_committed_if_brokers_refuse_what_is_committed_as_its_partition_is_taken_away
+    own = own_cluster
+    own.create_topic("refused", partitions: 2)
+    produce("refused", %w[a b c], on: producer(servers: own.bootstrap_servers))
+    refusals = []
+    one = group_consumer(servers: own.bootstrap_servers, "auto.commit.interval.ms": 60_000) do |config|
+      config.mark = :manual
+      config.logger = Logger.new(nil)
+    end
+    one.monitor.subscribe("offsets.commit_failed") { |event| refusals << event }
+    one.assign("refused" => [0])
+    batch = one.poll_batch(max: 3, timeout: 10)
+    assert one.mark(batch)
+    own.inject_errors(:offset_commit, :group_authorization_failed)
+    one.assign("refused" => [1])
+    eventually { one.poll(timeout: 0.01).nil? && refusals.any? }
+    assert_equal({ 0 => nil }, one.committed("refused", 0))
+    refute one.commit(batch), "the messages come again"
+    refute one.commit(batch, async: true)
+  end
+
+  # As a program does that reads one more partition.
+  def test_a_batch_that_is_committed_stays_committed_when_its_partition_is_assigned_again
+    name = filled(4, partitions: 2)
+    one = member(name, "enable.auto.commit": false) { |config| config.mark = :manual }
+    batch = one.poll_batch(max: 3, timeout: 10)
+    assert one.mark(batch)
+    assert one.commit
+    one.assign(name => [0, 1])
+    assert one.commit(batch)
+    assert_equal [batch.size], take(one, 4 + 4 - batch.size).select { |message| message.partition.zero? }.map(&:offset).first(1)
+    assert one.commit(batch)
+    one.seek(name => { 0 => 0 })
+    refute one.commit(batch), "the program reads from the beginning, so they do come again"
+  end
+
   def test_without_an_interval_nothing_is_committed_before_the_end
     name = filled(4)
     one = member(name, "auto.commit.interval.ms": 0)

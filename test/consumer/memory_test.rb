@@ -53,6 +53,30 @@ class ConsumerMemoryTest < ConsumerTestCase
     assert_took(3, seconds_of { take(one, (16 * 40) - 1) })
   end
 
+  # Each message that is taken is half of a queue of one. The answer to the first fetch has them all, and nothing has to be
+  # fetched while they are taken: there were 2,000 requests.
+  def test_a_queue_of_few_messages_does_not_make_a_request_of_each
+    own = own_cluster
+    own.create_topic("few", partitions: 1)
+    produce("few", ["x"] * 2_000, on: producer(servers: own.bootstrap_servers))
+    gate = gate(own)
+    one = consumer(servers: gate.bootstrap_servers, "queued.min.messages": 1).assign("few" => { 0 => 0 })
+    2_000.times { assert one.poll(timeout: 10) }
+    one.watermarks("few", 0, timeout: 20) # the broker has got the requests before
+    assert_operator gate.requests(:list_offsets), :<, 1_000
+  end
+
+  # Before 2.2.0 nothing wakes librdkafka where it fetches from a follower.
+  # defect C1
+  def test_the_queue_is_long_where_a_full_one_stops_the_next_fetch_for_a_second
+    wakes = Gem::Version.new(Penstock.librdkafka_version) >= Gem::Version.new("2.2")
+    assert_equal 65_536, kafka("client.rack": "")[:"queued.min.messages"]
+    near = kafka("client.rack": "near")
+    wakes ? assert_equal(65_536, near[:"queued.min.messages"]) : assert_operator(near[:"queued.min.messages"], :>, 950_000)
+    assert_equal kafka(memory: 8 * MIB)[:"queued.max.messages.kbytes"],
+                 kafka(memory: 8 * MIB, "client.rack": "near")[:"queued.max.messages.kbytes"]
+  end
+
   def test_a_wrong_memory_raises
     [0, -1, 1.5e9, "64MB", MIB].each do |memory|
       error = assert_raises(Penstock::ConfigurationInvalidError) { kafka(memory:) }

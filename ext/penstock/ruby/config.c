@@ -321,7 +321,8 @@ void penstock_consumer_conf_fill(rd_kafka_conf_t *conf, VALUE settings, bool log
     facts->queue_messages = conf_integer(conf, "queued.min.messages");
     facts->queue_kilobytes = conf_integer(conf, "queued.max.messages.kbytes");
     facts->ends = conf_is(conf, "enable.partition.eof", "true");
-    facts->commit_every_ms = conf_is(conf, "enable.auto.commit", "true") ? conf_integer(conf, "auto.commit.interval.ms") : 0;
+    facts->commits_last = conf_is(conf, "enable.auto.commit", "true");
+    facts->commit_every_ms = facts->commits_last ? conf_integer(conf, "auto.commit.interval.ms") : 0;
     conf_set(conf, "auto.commit.interval.ms", "0"); /* commits.c does this: librdkafka's commits overtake each other */
 }
 

@@ -161,6 +161,7 @@ static VALUE consumer_initialize(VALUE self, VALUE given)
     int64_t nap_ms = facts.max_poll_interval_ms / 4;
     consumer->settings.ends = facts.ends;
     consumer->settings.commit_every_us = facts.commit_every_ms * 1000;
+    consumer->settings.commits_last = facts.commits_last;
     consumer->settings.queue_messages = facts.queue_messages;
     consumer->settings.queue_bytes = facts.queue_kilobytes * 1024;
     consumer->settings.set_polls_us = (facts.max_poll_interval_ms < 2 ? 1 : facts.max_poll_interval_ms / 2) * 1000;

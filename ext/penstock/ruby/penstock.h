@@ -162,6 +162,7 @@ struct penstock_consumer_conf_facts {
     VALUE brokers;
     int64_t max_poll_interval_ms;
     int64_t commit_every_ms; /* 0: the program commits by itself */
+    bool commits_last; /* enable.auto.commit */
     int64_t queue_messages, queue_kilobytes; /* with which librdkafka's queue is full */
     bool ends; /* enable.partition.eof */
 };

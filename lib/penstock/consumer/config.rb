@@ -131,7 +131,7 @@ module Penstock
     # queue is that full. Messages that the program has polled do not count. Settings in {#kafka}, such as
     # "queued.min.messages", replace those that are computed from it (docs/consuming.md).
     # @return [Integer, nil]
-    setting :memory, bytes((8 << 20).., none: "268_435_456")
+    setting :memory, bytes((8 << 20).., none: "268_435_456; with client.rack and librdkafka before 2.2.0 536_870_912")
     # How long closing takes at most, when the consumer is closed without a timeout, is garbage-collected, or is still open at
     # the end of the process. See {Consumer#close}.
     # @return [Integer]
@@ -275,7 +275,7 @@ module Penstock
 
     def fetch_limits
       largest = Integer(given("message.max.bytes"), exception: false) || LARGEST_MESSAGE # invalid ones are reported later
-      limits = FetchLimits.settings(memory, largest)
+      limits = FetchLimits.settings(memory, largest, given("client.rack"))
       queued = Integer(given("queued.max.messages.kbytes"), exception: false)
       wanted = queued ? [queued * 1024, LARGEST_FETCH].min : limits[:"fetch.max.bytes"]
       receive = Integer(given("receive.message.max.bytes"), exception: false)

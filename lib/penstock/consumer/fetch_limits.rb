@@ -12,6 +12,9 @@ module Penstock
   # such setting, the consumer wakes librdkafka itself (refetch.c). And the queue is no longer than a quick program needs for that
   # time. Small messages that wait in a longer one have left the processor's caches when they are taken: 3.0 million messages/s
   # with 500,000 in the queue, 3.8 million with 65,536.
+  #
+  # What wakes librdkafka goes to the leaders. With `client.rack` it may fetch from other brokers, and before 2.2.0 nothing ends
+  # that second. So the queue is long then, and the default budget larger: 480,000 small messages took 0.4 s instead of 2.1.
   # @api private
   module FetchLimits
     # What a queued message of 116 bytes takes beside its payload: 432 bytes with 2.0.2, 345 with 2.14.2.
@@ -21,8 +24,10 @@ module Penstock
     # Answers that are on their way when the queue becomes full are added to it.
     ANSWER_SHARE = Rational(1, 16)
     DEFAULT = 256 << 20
+    DEFAULT_UNWOKEN = 512 << 20
     MOST_MESSAGES = 65_536
     # librdkafka's upper limits.
+    MOST_UNWOKEN = 10_000_000
     MOST_KILOBYTES = 2_097_151
     MOST_BYTES = 2_147_483_135
     # Bytes around an answer's messages, for which receive.message.max.bytes must have room.
@@ -33,11 +38,14 @@ module Penstock
     class << self
       # @param memory [Integer, nil] bytes
       # @param largest_message [Integer] message.max.bytes; librdkafka accepts no lower fetch.max.bytes
+      # @param rack [String, nil] client.rack
       # @return [Hash{Symbol => Integer}] librdkafka's settings
-      def settings(memory, largest_message)
+      def settings(memory, largest_message, rack = nil)
         backoff = Settings.read("fetch.queue.backoff.ms", BACKOFF_MS) ? { "fetch.queue.backoff.ms": BACKOFF_MS } : {}
-        memory ||= DEFAULT
-        { "queued.min.messages": (memory * MESSAGES_SHARE / MEMORY_OF_A_MESSAGE).to_i.clamp(1, MOST_MESSAGES),
+        unwoken = backoff.empty? && !rack.to_s.empty?
+        memory ||= unwoken ? DEFAULT_UNWOKEN : DEFAULT
+        most = unwoken ? MOST_UNWOKEN : MOST_MESSAGES
+        { "queued.min.messages": (memory * MESSAGES_SHARE / MEMORY_OF_A_MESSAGE).to_i.clamp(1, most),
           "queued.max.messages.kbytes": (memory * PAYLOADS_SHARE / 1024).to_i.clamp(1, MOST_KILOBYTES),
           "fetch.max.bytes": fetch_bytes((memory * ANSWER_SHARE).to_i, nil, largest_message), **backoff }
       end

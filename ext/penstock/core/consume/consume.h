@@ -134,7 +134,9 @@ bool ps_ledger_has_committed(struct ps_ledger *ledger, const char *topic, int32_
 /* Brokers have these offsets. What is processed before them, again, is not stored, and what was stored is replaced: librdkafka would
  * commit it when the partition is given up. */
 void ps_ledger_committed(struct ps_ledger *ledger, rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *offsets);
-/* The same of what is being assigned, where it is known. NULL: nothing is. */
+/* Brokers have refused them. */
+void ps_ledger_not_committed(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *offsets);
+/* What the group has of what is being assigned, where it is known. NULL: nothing is. */
 void ps_ledger_begin_committed(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *offsets);
 bool ps_ledger_pause(struct ps_ledger *ledger, const char *topic, int32_t partition, bool paused); /* false: nothing changed */
 /* Which of these partitions are paused; NULL: of all. The caller destroys the list. */
@@ -334,6 +336,7 @@ struct ps_consumer_settings {
     int64_t hold_us;     /* how long a revocation may wait while messages of its partitions are in work */
     bool holds_always;   /* it waits until ps_consumer_end_hold, whatever is in work */
     int64_t commit_every_us; /* auto.commit.interval.ms; 0: the program commits by itself */
+    bool commits_last;   /* enable.auto.commit: librdkafka commits what it has stored of partitions that are given up */
     int64_t queue_messages, queue_bytes; /* with which librdkafka's queue is full */
 };
 
@@ -420,6 +423,7 @@ struct ps_rebalance { /* guarded by `taking` */
 struct ps_refetch { /* of the taking thread; see refetch.c */
     int64_t messages, bytes;             /* after which the brokers' threads are woken; INT64_MAX: never */
     int64_t taken_messages, taken_bytes; /* since the last time */
+    int64_t again_us;                    /* not before, while messages are left */
 };
 
 struct ps_consumer {
@@ -444,7 +448,7 @@ struct ps_consumer {
     rd_kafka_event_t *held;    /* of the taking thread: a rebalance that has ended a batch, and comes next; NULL: none */
     struct ps_problem *problems; /* of the taking thread: errors that polls have to raise */
     struct ps_lasting group_error, size_error; /* the group does not let the consumer join; a broker's answers are too large */
-    _Atomic bool subscribed, ever_subscribed;
+    _Atomic bool subscribed, ever_subscribed, resubscribed; /* the last one: more than once */
     _Atomic int sync_error;    /* the latest answer to SyncGroup, of librdkafka's codes; 0: it was no error, or polls know it */
     /* Of the taking thread: messages taken from `data`. Between calls only those behind an error, or without memory for them. */
     rd_kafka_message_t *taken[PS_MOST_TAKEN];

@@ -48,6 +48,19 @@ static void await_first_assignment(struct ps_consumer *consumer)
 }
 
 /*
+ * librdkafka puts a subscription off that changes while it revokes partitions. It would subscribe while it leaves the group, and its
+ * client could not be destroyed: a failed assertion ends the process (2.0.2). While partitions are assigned, none is put off, and
+ * unsubscribing would revoke them before they are committed.
+ */
+static void drop_postponed_subscription(struct ps_consumer *consumer)
+{
+    if (!atomic_load(&consumer->resubscribed) || consumer->assigned->cnt > 0) return;
+    ps_joining_lock(consumer);
+    rd_kafka_unsubscribe(consumer->client.rk);
+    ps_joining_unlock(consumer);
+}
+
+/*
  * Leaves the group. False: time ran out first, or the group cannot be left. However late it is, this function goes on while the queue
  * has events: librdkafka waits for ever for the answer to a rebalance event, also in rd_kafka_destroy.
  */
@@ -56,6 +69,7 @@ static bool leave_group(struct ps_consumer *consumer, bool *aborts)
     rd_kafka_event_t *event;
     int64_t begun_us = ps_now_us();
     await_first_assignment(consumer);
+    drop_postponed_subscription(consumer);
     atomic_store(&consumer->leaving, true);
     *aborts = ps_joining_aborts(consumer);
     rd_kafka_error_t *error = rd_kafka_consumer_close_queue(consumer->client.rk, consumer->control);

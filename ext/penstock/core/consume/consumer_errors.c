@@ -291,7 +291,10 @@ static void absorb_error_event(struct ps_consumer *consumer, rd_kafka_event_t *e
 void ps_consumer_note_committed(struct ps_consumer *consumer, rd_kafka_event_t *answer)
 {
     const rd_kafka_topic_partition_list_t *offsets = rd_kafka_event_topic_partition_list(answer);
-    if (offsets && !rd_kafka_event_error(answer)) ps_ledger_committed(&consumer->ledger, consumer->client.rk, offsets);
+    rd_kafka_resp_err_t err = rd_kafka_event_error(answer);
+    if (!offsets || err == RD_KAFKA_RESP_ERR__NO_OFFSET) return;
+    if (err) ps_ledger_not_committed(&consumer->ledger, offsets);
+    else ps_ledger_committed(&consumer->ledger, consumer->client.rk, offsets);
 }
 
 void ps_consumer_commit_result(struct ps_consumer *consumer, rd_kafka_resp_err_t err,

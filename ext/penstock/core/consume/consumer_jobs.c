@@ -70,7 +70,7 @@ static rd_kafka_resp_err_t consumer_assign(struct ps_consumer_job *query)
     ps_consumer_store(consumer);
     ps_consumer_resume_revoked(consumer, NULL); /* M:reassigned_partitions_resumed */
     ps_consumer_drop_messages(consumer, NULL);
-    ps_ledger_clear(&consumer->ledger, consumer->settings.commit_every_us != 0);
+    ps_ledger_clear(&consumer->ledger, consumer->settings.commits_last);
     ps_consumer_forward(consumer, list);
     rd_kafka_resp_err_t err = rd_kafka_assign(rk, list);
     for (int i = 0; !err && list && i < list->cnt; i++)
@@ -307,7 +307,7 @@ static void consumer_subscribe(struct ps_consumer_job *query)
     struct ps_consumer *consumer = query->consumer;
     rd_kafka_t *rk = consumer->client.rk;
     bool subscribes = query->list != NULL;
-    if (subscribes) atomic_store(&consumer->ever_subscribed, true);
+    if (subscribes && atomic_exchange(&consumer->ever_subscribed, true)) atomic_store(&consumer->resubscribed, true);
     ps_joining_lock(consumer);
     query->err = subscribes ? rd_kafka_subscribe(rk, query->list) : rd_kafka_unsubscribe(rk);
     ps_joining_unlock(consumer);

@@ -55,6 +55,7 @@ struct ps_place {
     int64_t processed;        /* all before it are processed; -1: unknown */
     int64_t stored;           /* the latest one that librdkafka got; -1: none */
     int64_t committed;        /* that brokers have, as far as is known; -1: unknown */
+    int64_t last_commit;      /* that librdkafka commits as the partition is taken away; -1: nothing, or brokers have answered */
     int32_t leader_epoch;     /* of the message before `processed`; -1: unknown */
     int32_t partition;
     bool paused;              /* by the program */
@@ -143,7 +144,7 @@ static struct ps_place *find_or_add(struct ps_ledger *ledger, const char *topic,
     memcpy(place->topic, topic, size);
     place->partition = partition;
     place->assigned = ledger->epoch;
-    place->position = place->end = place->processed = place->stored = place->committed = -1;
+    place->position = place->end = place->processed = place->stored = place->committed = place->last_commit = -1;
     place->begin = RD_KAFKA_OFFSET_INVALID;
     place->leader_epoch = -1;
     return *link = place;
@@ -163,7 +164,7 @@ static void remove_place(struct ps_ledger *ledger, struct ps_place **link, bool 
     set_repeating(ledger, place, false);
     drop_ranges(ledger, place);
     if (ledger->reserved == place) ledger->reserved = NULL;
-    if (commits && place->stored > place->committed) place->committed = place->stored;
+    if (commits && place->stored > place->committed) place->last_commit = place->stored;
     if (replaced && place->committed < 0) place->committed = replaced->committed;
     place->next = replaced ? replaced->next : NULL;
     *former = place;
@@ -820,13 +821,22 @@ bool ps_ledger_store(struct ps_ledger *ledger, rd_kafka_t *rk)
     return list != NULL;
 }
 
+/* Brokers have answered the commit of a partition. */
+static void end_last_commit(struct ps_ledger *ledger, const rd_kafka_topic_partition_t *answered)
+{
+    struct ps_place *former = *find_in(ledger->former, answered->topic, answered->partition);
+    if (former && answered->offset >= former->last_commit) former->last_commit = -1;
+}
+
 void ps_ledger_committed(struct ps_ledger *ledger, rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *offsets)
 {
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(offsets->cnt);
     pthread_mutex_lock(&ledger->lock);
     for (int i = 0; i < offsets->cnt; i++) {
         const rd_kafka_topic_partition_t *from = &offsets->elems[i];
-        if (from->err || from->offset < 0) continue;
+        if (from->offset < 0) continue;
+        end_last_commit(ledger, from);
+        if (from->err) continue;
         struct ps_place *place = *find(ledger, from->topic, from->partition);
         struct ps_place *known = place ? place : *find_in(ledger->former, from->topic, from->partition);
         if (known) known->committed = from->offset;
@@ -839,20 +849,36 @@ void ps_ledger_committed(struct ps_ledger *ledger, rd_kafka_t *rk, const rd_kafk
     rd_kafka_topic_partition_list_destroy(list);
 }
 
+void ps_ledger_not_committed(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *offsets)
+{
+    pthread_mutex_lock(&ledger->lock);
+    for (int i = 0; i < offsets->cnt; i++) end_last_commit(ledger, &offsets->elems[i]);
+    pthread_mutex_unlock(&ledger->lock);
+}
+
 void ps_ledger_begin_committed(struct ps_ledger *ledger, const rd_kafka_topic_partition_list_t *offsets)
 {
     pthread_mutex_lock(&ledger->lock);
     for (int i = 0; offsets && i < offsets->cnt; i++) {
         const rd_kafka_topic_partition_t *from = &offsets->elems[i];
-        struct ps_place *place = from->err || from->offset < 0 ? NULL : find_or_add(ledger, from->topic, from->partition);
-        if (place) place->committed = from->offset;
+        if (from->err) continue;
+        bool any = from->offset >= 0; /* otherwise the group has no offset, perhaps not any more */
+        struct ps_place *place = any ? find_or_add(ledger, from->topic, from->partition)
+                                     : *find_in(ledger->former, from->topic, from->partition);
+        if (place) place->committed = any ? from->offset : -1;
+        if (place && !any) place->last_commit = -1;
     }
     pthread_mutex_unlock(&ledger->lock);
 }
 
+static bool begins_as_committed(const struct ps_place *place)
+{
+    return !place->chosen || place->begin == RD_KAFKA_OFFSET_STORED || place->begin == RD_KAFKA_OFFSET_INVALID;
+}
+
 static bool comes_again(const struct ps_place *place, int64_t offset, uint64_t epoch)
 {
-    return epoch < place->assigned ? place->chosen : !held(place, offset, epoch);
+    return epoch < place->assigned ? !begins_as_committed(place) : !held(place, offset, epoch);
 }
 
 bool ps_ledger_has_committed(struct ps_ledger *ledger, const char *topic, int32_t partition, int64_t next, uint64_t epoch)
@@ -860,7 +886,8 @@ bool ps_ledger_has_committed(struct ps_ledger *ledger, const char *topic, int32_
     pthread_mutex_lock(&ledger->lock);
     const struct ps_place *place = *find(ledger, topic, partition), *former = *find_in(ledger->former, topic, partition);
     const struct ps_place *known = place && place->committed >= 0 ? place : former;
-    bool committed = known && known->committed >= next && !(place && comes_again(place, next - 1, epoch));
+    bool reached = known && (known->committed >= next || known->last_commit >= next);
+    bool committed = reached && !(place && comes_again(place, next - 1, epoch));
     pthread_mutex_unlock(&ledger->lock);
     return committed;
 }

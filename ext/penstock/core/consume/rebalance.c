@@ -102,7 +102,7 @@ void ps_consumer_change_assignment(struct ps_consumer *consumer, rd_kafka_event_
         ps_consumer_resume_revoked(consumer, partitions); /* M:revoked_partitions_resumed */
         ps_consumer_drop_messages(consumer, partitions);
         if (consumer->rebalance.lost) ps_increase(&consumer->counts.lost_partitions, (uint64_t)partitions->cnt);
-        bool commits = ps_async_commits_revoked(consumer, partitions) || consumer->settings.commit_every_us;
+        bool commits = ps_async_commits_revoked(consumer, partitions) || consumer->settings.commits_last;
         /* From here on, nothing of them counts as processed. */
         ps_ledger_revoked(&consumer->ledger, partitions, commits && !consumer->rebalance.lost);
         ps_consumer_remove_assigned(consumer, partitions);

@@ -10,6 +10,11 @@
 
 enum { BACKS_OFF_BRIEFLY = 0x02020000 };
 
+/* A request has all partitions, and takes its time with many: 4 ms with 1,000. A program may want a queue of few messages, of
+ * which an answer has more than a hundred times as many. So the requests take at most a tenth of the time, while messages are
+ * left. */
+enum { LEAST_US = 50, SELDOM = 10 };
+
 void ps_refetch_open(struct ps_consumer *consumer)
 {
     bool needed = rd_kafka_version() < BACKS_OFF_BRIEFLY;
@@ -35,6 +40,11 @@ void ps_refetch_taken(struct ps_consumer *consumer, int count)
     refetch->taken_messages += count;
     for (int i = 0; i < count; i++) refetch->taken_bytes += (int64_t)consumer->taken[i]->len;
     if (refetch->taken_messages < refetch->messages && refetch->taken_bytes < refetch->bytes) return;
+    int64_t now_us = ps_now_us();
+    if (now_us < refetch->again_us && rd_kafka_queue_length(consumer->data) > 0) return;
     refetch->taken_messages = refetch->taken_bytes = 0;
-    if (consumer->assigned->cnt > 0) wake_brokers(consumer);
+    if (consumer->assigned->cnt == 0) return;
+    wake_brokers(consumer);
+    int64_t took_us = ps_now_us() - now_us;
+    refetch->again_us = now_us + (took_us < LEAST_US ? LEAST_US : took_us) * SELDOM;
 }

@@ -129,14 +129,19 @@ class AppDeliveriesTest < PenstockTest
     end
   end
 
-  def test_a_checkpoint_in_a_batch_does_not_pass_what_was_sent_before_it_and_not_delivered
+  # Sends each message of a batch of five, then names the last one as done.
+  def drive_checkpoints
     to = Class.new(Penstock::Processor) do
       def process_batch(batch)
         batch.each { |message| produce({ topic: "bills", payload: message.payload }) }
         checkpoint(batch.last)
       end
     end
-    driver = drive(to, offsets: :manual, batch: { size: 5 }, retry: { from: 200, to: 200 })
+    drive(to, offsets: :manual, batch: { size: 5 }, retry: { from: 200, to: 200 })
+  end
+
+  def test_a_checkpoint_in_a_batch_does_not_pass_what_was_sent_before_it_and_not_delivered
+    driver = drive_checkpoints
     produce(driver, 3)
     fail_deliveries(driver, 1)
     driver.advance(70)
@@ -147,13 +152,7 @@ class AppDeliveriesTest < PenstockTest
 
   # A worker gets several quick batches at once.
   def test_a_checkpoint_in_a_later_batch_does_not_pass_what_was_sent_before_it_and_not_delivered
-    to = Class.new(Penstock::Processor) do
-      def process_batch(batch)
-        batch.each { |message| produce({ topic: "bills", payload: message.payload }) }
-        checkpoint(batch.last)
-      end
-    end
-    driver = drive(to, offsets: :manual, batch: { size: 5 }, retry: { from: 200, to: 200 })
+    driver = drive_checkpoints
     sent = 0
     driver.instance_variable_get(:@runtime).sent.script { :msg_timed_out if (sent += 1) == 12 }
     produce(driver, 30)

@@ -58,7 +58,7 @@ class ConsumerMarkTest < ConsumerTestCase
     assert one.mark(batch)
     assert one.commit
     one.assign(name => [1])
-    assert one.commit(batch), "who gets false expects that the messages come again"
+    assert one.commit(batch), "false says that the messages come again"
     assert one.commit(batch, async: true)
     one.assign(name => { 0 => 0 })
     refute one.commit(batch), "the program reads from the beginning, so they do come again"
@@ -93,24 +93,16 @@ class ConsumerMarkTest < ConsumerTestCase
     assert one.commit(batch.first)
   end
 
-  def test_a_batch_is_committed_with_enable_auto_commit_when_its_partition_is_taken_away
-    name = filled(4, partitions: 2)
-    one = member(name, "auto.commit.interval.ms": 60_000) { |config| config.mark = :manual }
-    batch = one.poll_batch(max: 3, timeout: 10)
-    assert one.mark(batch)
-    one.assign(name => [1])
-    assert one.commit(batch)
-    assert_committed 3, name
-  end
-
-  def test_a_batch_is_committed_without_an_interval_too_when_its_partition_is_taken_away
-    name = filled(4, partitions: 2)
-    one = member(name, "auto.commit.interval.ms": 0) { |config| config.mark = :manual }
-    batch = one.poll_batch(max: 3, timeout: 10)
-    assert one.mark(batch)
-    one.assign(name => [1])
-    assert one.commit(batch)
-    assert_committed 3, name
+  { "with_an_interval" => 60_000, "without_an_interval" => 0 }.each do |name, interval|
+    define_method("test_a_batch_is_committed_with_enable_auto_commit_#{name}_when_its_partition_is_taken_away") do
+      name = filled(4, partitions: 2)
+      one = member(name, "auto.commit.interval.ms": interval) { |config| config.mark = :manual }
+      batch = one.poll_batch(max: 3, timeout: 10)
+      assert one.mark(batch)
+      one.assign(name => [1])
+      assert one.commit(batch)
+      assert_committed 3, name
+    end
   end
 
   def test_a_batch_is_not_committed_if_brokers_refuse_what_is_committed_as_its_partition_is_taken_away

@@ -27,7 +27,7 @@ module Penstock
         batches.each do |slices|
           break unless go_on?
 
-          @told = nil
+          @ends_early = nil
           run_batch(slices)
           break if @late_error || slices.last.error || slices.last.done < slices.last.count
 
@@ -74,7 +74,7 @@ module Penstock
           @processor.process_batch(batch)
           @produced&.each { |handle,| handle.wait }
         end
-        counted = [yield(@told ? batch.done_count : batch.size), nil]
+        counted = [yield(@ends_early ? batch.done_count : batch.size), nil]
       rescue Exception => e # rubocop:disable Lint/RescueException -- the same
         counted = [yield([batch.done_count, *delivered_for(e)].min), e]
       ensure

@@ -42,7 +42,7 @@ module Penstock
     # @return [Boolean]
     def cancelled?
       cancelled = @penstock_place ? @penstock_place.cancelled? : false
-      @penstock_work&.told_to_end if cancelled
+      @penstock_work&.end_early if cancelled
       cancelled
     end
 

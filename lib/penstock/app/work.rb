@@ -88,8 +88,8 @@ module Penstock
       # For {Processor#checkpoint}. What was sent before must be delivered: otherwise a crash could lose it.
       def checkpoint(message) = @partition.checkpoint(message) { await_sent }
 
-      # Whether the batch was told to end early. For {Processor#cancelled?}.
-      def told_to_end = @told = true
+      # The batch may return before its end: `cancelled?` was true. For {Processor#cancelled?}.
+      def end_early = @ends_early = true
 
       # Where it is, for reports.
       # @return [Integer] an offset
@@ -255,7 +255,7 @@ module Penstock
       def attempt = 1
 
       # For {Processor#cancelled?}.
-      def told_to_end = nil
+      def end_early = nil
 
       # For {Processor#produce}.
       def produce(message) = @partition.produce(message).tap { |handle| (@produced ||= []) << handle }

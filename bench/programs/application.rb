@@ -4,10 +4,10 @@
 #
 # KIND is batch (process_batch with 100 messages, and every payload), one (process, order :partition), key (process, order :key)
 # or parsed (one, and every value, with value: :json). Each round has a new application with a group of its own. The time is that
-# of all messages, at the rate of those after the first call.
+# of all messages, at the rate of those after the first calls.
 #
-# In the order of partitions each processor counts its own messages, as a plain consumer does. A lock for each message would count
-# as a cost of the application.
+# Each processor counts its own messages, as a plain consumer does. A lock for each message would count as a cost of the
+# application.
 
 require_relative "program"
 require "penstock/app"
@@ -17,81 +17,59 @@ kind, *numbers = ARGUMENTS
 PARTITIONS, COUNT = numbers.map { |number| Integer(number) }
 OPTIONS = { "batch" => { batch: { size: 100 } }, "one" => {}, "key" => { order: :key }, "parsed" => { value: :json } }.fetch(kind)
 
-# Counts what is processed, and knows when all is.
-class Count
+# What has a number of messages that it has seen.
+class Reader < Penstock::Processor
+  ALL = [] # rubocop:disable Style/MutableConstant -- of the application that runs
+  attr_reader :seen
+
   def initialize
-    @lock = Mutex.new
-    @done = 0
-    @ended = Thread::Queue.new
-  end
-
-  def add(number)
-    @lock.synchronize do
-      @first ||= [now, number]
-      @done += number
-      @ended << now if @done == COUNT
-    end
-  end
-
-  # @return [Float] seconds
-  def seconds
-    ended = @ended.pop
-    started, number = @first
-    (ended - started) * COUNT / (COUNT - number)
+    super
+    @seen = 0
+    ALL << self
   end
 end
 
-# Message i is in the partition i % PARTITIONS.
-class Reader < Penstock::Processor
-  def assigned
-    @size = (COUNT - partition - 1).div(PARTITIONS) + 1
-    @seen = 0
+# In batches.
+class Batches < Reader
+  def process_batch(batch)
+    batch.payloads.each(&:bytesize)
+    @seen += batch.size
   end
+end
 
+# One by one.
+class Each < Reader
   def process(message)
     message.payload.bytesize
-    seen
-  end
-
-  private
-
-  def seen
     @seen += 1
-    count.add(@seen == 1 ? 1 : @size - 1) if @seen == 1 || @seen == @size
   end
 end
 
-# Decodes, too.
+# One by one, decoded.
 class Parser < Reader
   def process(message)
     message.value
-    seen
+    @seen += 1
   end
 end
 
-# @return [#call] a class of processors, or what is called with a message
-def processor(kind, count)
-  case kind
-  when "batch"
-    Class.new(Penstock::Processor) do
-      define_method(:process_batch) do |batch|
-        batch.payloads.each(&:bytesize)
-        count.add(batch.size)
-      end
-    end
-  when "key" then ->(message) { message.payload.bytesize && count.add(1) }
-  else Class.new(kind == "parsed" ? Parser : Reader) { define_method(:count) { count } }
-  end
+PROCESSOR = { "batch" => Batches, "parsed" => Parser }.fetch(kind, Each)
+
+# @return [Array(Float, Integer)] when so many messages are processed, and how many they are
+def wait_until(count)
+  sleep 0.002 until (seen = Reader::ALL.sum(&:seen)) >= count
+  [now, seen]
 end
 
 rounds(COUNT) do
-  count = Count.new
+  Reader::ALL.clear
   app = Penstock.app do |one|
     one.kafka = { "bootstrap.servers": SERVERS, **SETTINGS.transform_keys(&:to_sym) }
-    one.group("bench-#{Process.pid}-#{rand(2**32)}") { |group| group.topic(TOPIC, to: processor(kind, count), **OPTIONS) }
+    one.group("bench-#{Process.pid}-#{rand(2**32)}") { |group| group.topic(TOPIC, to: PROCESSOR, **OPTIONS) }
   end
   server = app.start
-  seconds = count.seconds
+  started, number = wait_until(1)
+  ended, = wait_until(COUNT)
   server.stop
-  { seconds: }
+  { seconds: (ended - started) * COUNT / (COUNT - number) }
 end

@@ -74,7 +74,7 @@ module Penstock
       end
 
       def tell_consumed(work, place)
-        messages = work.slices.sum(&:done)
+        messages = work.processed
         return if messages.zero?
 
         @main.event("consumer.consumed") { { **place, offset: work.first_offset, messages:, time: work.seconds * 1000 } }

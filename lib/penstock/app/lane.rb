@@ -78,6 +78,16 @@ module Penstock
         begin_message
       end
 
+      # Its messages come back from a worker.
+      # @param done [Integer] how many of them are processed
+      def put_back(done)
+        @busy = false
+        return if done.zero?
+
+        @alone = [@alone - done, 0].max if @alone.positive?
+        begin_message
+      end
+
       # The first message is a new one.
       def begin_message
         @attempt = 1
@@ -90,8 +100,11 @@ module Penstock
       # @return [Boolean] whether messages may be added to a batch
       def open? = fresh? && !@busy
 
+      # @return [Boolean] whether its first message has not failed
+      def unmarked? = @attempt == 1 && @dead.nil?
+
       # @return [Boolean] whether nothing of it has failed
-      def fresh? = @attempt == 1 && @waiting.nil? && @dead.nil? && @alone.zero?
+      def fresh? = unmarked? && @waiting.nil? && @alone.zero?
 
       # @return [Boolean] nothing is left of it
       def over? = !@busy && @slices.empty?

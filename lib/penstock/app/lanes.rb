@@ -45,15 +45,15 @@ module Penstock
       # The lane goes on, if it can.
       # @param lane [Lane]
       def offer(lane)
-        return if !lane.ready? || lane.offered
-        return gather(lane) if gathers?(lane)
+        return if lane.offered || !lane.ready?
+        return gather(lane) if @size && gathers?(lane)
 
         lane.offered = true
         @ready << lane
       end
 
       # @param allowed [Numeric] messages; a batch may have more
-      # @return [Array<Slice>] for one worker; their lanes are busy until {#put_back}
+      # @return [Array<Slice>] for one worker; their lanes are busy until {Lane#put_back}
       def take(allowed = Float::INFINITY)
         slices = []
         left = bundle
@@ -61,15 +61,16 @@ module Penstock
           lane.offered = false
           next unless lane.ready?
 
-          count = @size ? take_batches(lane, slices, allowed) : take_from(lane, [MOST, allowed].min, slices)
+          lane.busy = true
+          count = @size ? take_batches(lane, slices, allowed) : lane.take([MOST, allowed].min, slices)
           left = lane.dead || @size ? 0 : left - count
           allowed -= count
         end
         slices
       end
 
-      # @param lane [Lane] may be over
-      def leave(lane) = lane.over? && lane.key && @by_key.delete(lane.key)
+      # @param lane [Lane] is over
+      def leave(lane) = lane.key && @by_key.delete(lane.key)
 
       # Nothing more is handed out.
       def clear
@@ -88,18 +89,12 @@ module Penstock
 
       private
 
-      # @return [Integer] messages
-      def take_from(lane, most, slices)
-        lane.busy = true
-        lane.take(most, slices)
-      end
-
       # One batch, and full ones that follow it, if they are quick.
       # @return [Integer] messages
       def take_batches(lane, slices, allowed)
         end_gathering(lane)
         most = quick_batches? && lane.fresh? ? [MOST, allowed, lane.size].min : 0
-        count = take_from(lane, @size, slices)
+        count = lane.take(@size, slices)
         count += lane.take(@size, slices) while count + @size <= most
         count
       end
@@ -108,9 +103,9 @@ module Penstock
 
       def add_by_key(run, first, count)
         keys = run.batch.keys
-        count.times do |i|
-          key = keys[first + i]
-          append(key ? lane(key) : Lane.new, run, first + i, 1)
+        first.upto(first + count - 1) do |index|
+          key = keys[index]
+          append(key ? (@by_key[key] ||= Lane.new(key)) : Lane.new, run, index, 1)
         end
       end
 
@@ -136,14 +131,14 @@ module Penstock
 
       def append(lane, run, first, count)
         lane.slices << Slice.new(run, first, count, lane)
-        offer(lane)
+        offer(lane) unless lane.offered
       end
 
       def bundle = @seconds && @seconds < SHORT ? BUNDLE : 1
 
       # Whether a batch waits for more messages.
       def gathers?(lane)
-        @size && @wait.positive? && lane.fresh? && !lane.gathered && lane.size < @size
+        @wait.positive? && lane.fresh? && !lane.gathered && lane.size < @size
       end
 
       def gather(lane)

@@ -57,18 +57,18 @@ module Penstock
         @last = run.offsets.last
         processed = @skipped.empty? ? [] : processed_before(run)
         @open += run.size
-        processed.each { |first, last| processed(run, first, last - first + 1) }
+        processed.each { |first, last| processed(run, [first, last - first + 1]) }
         changed
         processed
       end
 
       # @param run [Run]
-      # @param first [Integer] index of the first message that is processed
-      # @param count [Integer]
-      def complete(run, first, count)
+      # @param places [Array<Integer>] the index of the first message that is processed, and how many are; of the next part; and
+      #   so on
+      def complete(run, *places)
         @changed = true
+        count = processed(run, places)
         @window.add(count, run.weight * count)
-        processed(run, first, count)
       end
 
       # Of a worker: what comes before need not come again.
@@ -184,14 +184,16 @@ module Penstock
         @window = CommitWindow.new
       end
 
-      def processed(run, first, count)
-        run.complete(first, count)
-        return if run.forgotten?
+      # @return [Integer] messages
+      def processed(run, places)
+        count = run.complete(places)
+        return count if run.forgotten?
 
         @open -= count
         changed
         @released += @spans.completed(run) if run.complete?
         @base = @spans.base || (@last + 1)
+        count
       end
 
       def processed_before(run)

@@ -163,8 +163,9 @@ module Penstock
         return if slices.empty?
 
         @in_work += 1
-        @handed_out += slices.sum(&:count)
-        Work.new(self, slices)
+        work = Work.new(self, slices)
+        @handed_out += work.size
+        work
       end
 
       # ---- what comes back ----
@@ -174,16 +175,16 @@ module Penstock
       def settle(work, &failed)
         @in_work -= 1
         @handed_out -= work.size
-        @lanes.measure(work.seconds, work.slices.sum(&:done))
+        @lanes.measure(work.seconds, work.processed)
         give_back_allowance(work)
         return settle_done(work) if work.done?
 
         errors = {}.compare_by_identity
         left = work.left_alone
+        complete(work.slices)
         work.slices.reverse_each { |slice| put_back(slice, errors) }
         errors.each_key { |lane| lane.left_alone = left }
-        release
-        work.slices.each { |slice| @lanes.leave(slice.lane) }
+        work.slices.each { |slice| @lanes.leave(slice.lane) if slice.lane.over? }
         errors.each(&failed)
         return unless @state == :running
 
@@ -196,12 +197,11 @@ module Penstock
       def skip(lane)
         slice = lane.slices.first or return
         slice.done = 1
-        lane.alone -= 1 if lane.alone.positive?
-        complete(slice)
-        release
+        complete([slice])
+        lane.put_back(1)
+        slice.advance
         lane.slices.shift if slice.count.zero?
-        lane.begin_message
-        @lanes.leave(lane)
+        @lanes.leave(lane) if lane.over?
       end
 
       # The lane goes on.
@@ -270,22 +270,24 @@ module Penstock
       end
 
       def settle_done(work)
+        complete(work.slices)
+        lane = nil
         work.slices.each do |slice|
+          next if slice.lane.equal?(lane) # slices of a lane are neighbours
+
           lane = slice.lane
-          finish(lane, slice)
-          lane.busy = false
-          lane.over? ? @lanes.leave(lane) : offer(lane)
+          lane.put_back(slice.done)
+          lane.slices.empty? ? @lanes.leave(lane) : offer(lane)
         end
-        release
       end
 
       def put_back(slice, errors)
         lane = slice.lane
         errors[lane] = slice.error if slice.error
         slice.error = nil
-        finish(lane, slice) if slice.done.positive?
-        lane.busy = false
+        lane.put_back(slice.done)
         wait_for(slice) if slice.wait
+        slice.advance
         lane.slices.unshift(slice) if slice.count.positive?
       end
 
@@ -299,18 +301,25 @@ module Penstock
         slice.wait = nil
       end
 
-      def finish(lane, slice)
-        lane.alone = [lane.alone - slice.done, 0].max if lane.alone.positive?
-        lane.begin_message
-        complete(slice)
+      # All messages of a run at once, as it costs much less than one by one.
+      def complete(slices)
+        unless @revoked
+          @open -= slices.sum(&:done)
+          places_of(slices).each { |run, places| @tracker.complete(run, *places) }
+        end
+        release
       end
 
-      def complete(slice)
-        unless @revoked
-          @open -= slice.done
-          @tracker.complete(slice.run, slice.first, slice.done)
+      # @return [Hash{Run => Array<Integer>}] see {OffsetTracker#complete}
+      def places_of(slices)
+        slices.each_with_object({}.compare_by_identity) do |slice, found|
+          next if slice.done.zero?
+
+          places = (found[slice.run] ||= [0, 0])
+          next places[-1] += slice.done if slice.first == places[-2] + places[-1]
+
+          places.push(slice.first, slice.done)
         end
-        slice.advance
       end
 
       # Runs of which nothing is left.

@@ -34,14 +34,18 @@ module Penstock
       # @return [Integer]
       def size = @offsets.size
 
-      # @param first [Integer] index
-      # @param count [Integer]
-      def complete(first, count)
+      # @param places [Array<Integer>] see {OffsetTracker#complete}
+      # @return [Integer] messages
+      def complete(places)
         @ranges = nil
-        return unless first <= @done || mark_later(first, count)
-
-        @done = first + count if first + count > @done
+        at = count = 0
+        while (first = places[at])
+          mark(first, places[at + 1])
+          count += places[at + 1]
+          at += 2
+        end
         take_later if @later
+        count
       end
 
       # @return [Boolean]
@@ -91,11 +95,11 @@ module Penstock
 
       private
 
-      # @return [nil]
-      def mark_later(first, count)
+      def mark(first, count)
+        return @done = [@done, first + count].max if first <= @done
+
         @later ||= []
-        count.times { |i| @later[first + i] = true }
-        nil
+        @later.fill(true, first, count)
       end
 
       def take_later

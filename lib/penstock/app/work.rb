@@ -18,6 +18,8 @@ module Penstock
       attr_reader :partition
       # @return [Array<Slice>]
       attr_reader :slices
+      # @return [Integer] messages
+      attr_reader :size
       # @return [Message, nil] in work
       attr_reader :record
       # @return [Integer] of the message or batch in work
@@ -36,6 +38,7 @@ module Penstock
       def initialize(partition, slices)
         @partition = partition
         @slices = slices
+        @size = slices.sum(&:count)
         @attempt = 1
         @asked_to_pause = false
         @stopped = nil # lanes of this work that go no further
@@ -44,14 +47,14 @@ module Penstock
       # @return [nil] it calls none
       def hook = nil
 
-      # @return [Integer] messages
-      def size = @slices.sum(&:count)
+      # @return [Integer] messages; when it has run, and its slices have not advanced
+      def processed = @processed ||= @slices.sum(&:done)
 
       # @return [Boolean] whether it has asked the partition to pause, even if the pause does not follow
       def asked_to_pause? = @asked_to_pause
 
       # @return [Boolean] whether every message is processed
-      def done? = @slices.none? { |slice| slice.done < slice.count || slice.error }
+      def done? = processed == @size && @slices.none?(&:error)
 
       # Of a worker. Raises nothing.
       def run
@@ -110,6 +113,7 @@ module Penstock
         @processor = processor or return wait_for_processor
         @processor.__send__(:penstock_work_on, self)
         @gates = @partition.gates
+        @direct = @gates.nil? && @partition.around.none? # there is nothing to do for a message but to process it
         @partition.route.batch? ? run_batches : run_slices
       end
 
@@ -137,18 +141,12 @@ module Penstock
         return if @stopped&.include?(slice.lane)
 
         @slice = slice
-        direct?(slice.lane) ? run_directly(slice) : run_each(slice)
+        @direct && slice.lane.unmarked? ? run_directly(slice) : run_each(slice)
         stop(slice.lane) if slice.done < slice.count # what it has met may be over when a later slice comes
       rescue Exception => e # rubocop:disable Lint/RescueException -- the same
         slice.error = e
         stop(slice.lane)
         ask_to_pause if e.is_a?(Processor::Paused)
-      end
-
-      # Whether there is nothing to do for a message but to process it.
-      def direct?(lane)
-        @direct = @gates.nil? && @partition.around.none? if @direct.nil?
-        @direct && lane.attempt == 1 && lane.dead.nil?
       end
 
       # Does the same as {#run_each} with as few calls as possible. While a message is processed, the code of these calls leaves
@@ -173,7 +171,7 @@ module Penstock
       def run_one(slice)
         return unless go_on?
 
-        @processor.process(@record = slice.run.batch[slice.first])
+        @processor.process(@record = slice.run.batch.__send__(:at, slice.first))
         slice.done = 1
       end
 

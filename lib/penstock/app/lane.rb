@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Penstock
-  class App
+  class App # rubocop:disable Style/Documentation -- in app.rb
     # Messages of a run that are handed out together: `count` from the index `first` on. The worker that has them counts in `done`
     # how many are processed, and says in `error` why it went no further.
     # @api private
@@ -31,6 +31,23 @@ module Penstock
         rest = Slice.new(@run, @first + count, @count - count, @lane)
         @count = count
         rest
+      end
+
+      # @yieldparam key [String, nil]
+      # @yieldreturn [Lane]
+      # @return [Array<Slice>] each of its messages alone, in its lane
+      def alone
+        keys = @run.batch.keys
+        left = [@done, @count - 1].min
+        Array.new(@count) do |i|
+          one = Slice.new(@run, @first + i, 1, yield(keys[@first + i]))
+          one.done = 1 if i < @done
+          next one unless i == left
+
+          one.error = @error
+          one.wait = @wait
+          one
+        end
       end
 
       # Takes what is processed off the beginning.
@@ -126,6 +143,10 @@ module Penstock
       # @return [Integer] messages
       def size = @slices.sum(&:count)
     end
-    private_constant :Lane
+
+    # Of messages with different keys: see {CommonLane}.
+    # @api private
+    class Common < Lane; end
+    private_constant :Lane, :Common
   end
 end

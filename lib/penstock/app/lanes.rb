@@ -6,6 +6,8 @@ module Penstock
     # thread.
     # @api private
     class Lanes
+      include CommonLane
+
       # Messages of a lane that a worker gets at once.
       MOST = 500
       # Messages of different lanes that a worker gets at once, if each takes less than {SHORT} seconds.
@@ -25,10 +27,12 @@ module Penstock
         @by_key = {}
         @ready = []
         @seconds = nil # of a message, on average
+        @common = nil
+        @sends = false
       end
 
-      # @return [Integer] lanes that have messages; with :unordered, those that no worker has
-      def count = [@by_key.count { |_, lane| !lane.over? }, @ready.size].max
+      # @return [Integer] lanes that have messages, the common one, too; with :unordered, those that no worker has
+      def count = [@by_key.count { |_, lane| !lane.over? } + (@common&.over? == false ? 1 : 0), @ready.size].max
 
       # @return [Boolean]
       def ready? = !@ready.empty?
@@ -36,7 +40,7 @@ module Penstock
       # Messages to be handed out: `count` of the run from the index `first` on.
       def add(run, first, count)
         case @order
-        when :partition then append(lane(nil), run, first, count)
+        when :partition then append(Slice.new(run, first, count, @by_key[nil] ||= Lane.new))
         when :unordered then @size ? add_to_batches(run, first, count) : split(run, first, count)
         else add_by_key(run, first, count)
         end
@@ -57,11 +61,10 @@ module Penstock
       def take(allowed = Float::INFINITY)
         slices = []
         left = bundle
-        while left.positive? && allowed.positive? && (lane = @ready.shift)
-          lane.offered = false
-          next unless lane.ready?
-
+        while left.positive? && allowed.positive? && (lane = next_lane(slices))
           lane.busy = true
+          break take_common(slices, allowed) if lane.equal?(@common)
+
           count = @size ? take_batches(lane, slices, allowed) : lane.take([MOST, allowed].min, slices)
           left = lane.dead || @size ? 0 : left - count
           allowed -= count
@@ -76,18 +79,29 @@ module Penstock
       def clear
         @ready.clear
         @by_key.clear
+        @common = nil
       end
 
-      # @param seconds [Float] that work took
-      # @param count [Integer] how many messages it has processed
-      def measure(seconds, count)
-        return if count.zero?
+      # @param work [Work] has run
+      def measure(work)
+        @sends = true if work.sends?
+        return if work.processed.zero?
 
-        one = seconds / count
+        one = work.seconds / work.processed
         @seconds = @seconds ? (@seconds * 0.8) + (one * 0.2) : one
       end
 
       private
+
+      # @return [Lane, nil] is ready
+      def next_lane(slices)
+        while (lane = @ready.first)
+          return if lane.equal?(@common) && !slices.empty? # a worker gets it alone
+
+          @ready.shift.offered = false
+          return lane if lane.ready?
+        end
+      end
 
       # One batch, and full ones that follow it, if they are quick.
       # @return [Integer] messages
@@ -101,18 +115,10 @@ module Penstock
 
       def quick_batches? = @seconds && @seconds * @size < QUICK_BATCH
 
-      def add_by_key(run, first, count)
-        keys = run.batch.keys
-        first.upto(first + count - 1) do |index|
-          key = keys[index]
-          append(key ? (@by_key[key] ||= Lane.new(key)) : Lane.new, run, index, 1)
-        end
-      end
-
       # Each part is a lane of its own.
       def split(run, first, count)
         first.step(first + count - 1, bundle) do |from|
-          append(Lane.new, run, from, [bundle, first + count - from].min)
+          append(Slice.new(run, from, [bundle, first + count - from].min, Lane.new))
         end
       end
 
@@ -121,16 +127,15 @@ module Penstock
         while count.positive?
           @batch = Lane.new unless @batch&.open? && @batch.size < @size
           part = [@size - @batch.size, count].min
-          append(@batch, run, first, part)
+          append(Slice.new(run, first, part, @batch))
           first += part
           count -= part
         end
       end
 
-      def lane(key) = @by_key[key] ||= Lane.new(key)
-
-      def append(lane, run, first, count)
-        lane.slices << Slice.new(run, first, count, lane)
+      def append(slice)
+        lane = slice.lane
+        lane.slices << slice
         offer(lane) unless lane.offered
       end
 

@@ -13,7 +13,7 @@ module Penstock
   # - `skipped`, `dead_letters`: messages
   # - `seconds`: how long workers have been busy
   # - `lag`: messages of the assigned partitions behind the first one that is not finished, that one too; nil: not known yet
-  # - `lanes`: lanes that have messages: with `order: :key`, keys
+  # - `lanes`: lanes that have messages: with `order: :key`, keys; quick messages of different keys share one
   # - `uncommitted`: messages that are finished and not committed, which a crash repeats
   # - `wait_p50`, `wait_p99`: seconds from the poll of a message until a worker begins its piece of work; `work_p50`, `work_p99`:
   #   seconds that the processing of a message takes. Of the last one to two minutes, accurate to a fifth; nil: there was none

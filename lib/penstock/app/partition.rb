@@ -16,6 +16,7 @@ module Penstock
       include Hooks
       include Pace
       include Parking
+      include Settling
 
       attr_reader :subscription, :topic, :number, :route, :runtime, :processors, :gates, :tracker, :state
       # @return [Integer] of messages that were polled and are not processed
@@ -168,43 +169,7 @@ module Penstock
         work
       end
 
-      # ---- what comes back ----
-
-      # @param work [Work] has run
-      # @yieldparam lane [Lane] whose first message has failed, with the error
-      def settle(work, &failed)
-        @in_work -= 1
-        @handed_out -= work.size
-        @lanes.measure(work.seconds, work.processed)
-        give_back_allowance(work)
-        return settle_done(work) if work.done?
-
-        errors = {}.compare_by_identity
-        left = work.left_alone
-        complete(work.slices)
-        work.slices.reverse_each { |slice| put_back(slice, errors) }
-        errors.each_key { |lane| lane.left_alone = left }
-        work.slices.each { |slice| @lanes.leave(slice.lane) if slice.lane.over? }
-        errors.each(&failed)
-        return unless @state == :running
-
-        end_asking if work.asked_to_pause?
-        work.slices.each { |slice| offer(slice.lane) }
-      end
-
-      # The first message of the lane is not tried again.
-      # @param lane [Lane]
-      def skip(lane)
-        slice = lane.slices.first or return
-        slice.done = 1
-        complete([slice])
-        lane.put_back(1)
-        slice.advance
-        lane.slices.shift if slice.count.zero?
-        @lanes.leave(lane) if lane.over?
-      end
-
-      # The lane goes on.
+      # A lane goes on.
       # @param lane [Lane]
       def offer(lane) = @state == :running && @lanes.offer(lane)
 
@@ -267,59 +232,6 @@ module Penstock
       def into_lanes(run, first, count)
         @open += count
         @lanes.add(run, first, count)
-      end
-
-      def settle_done(work)
-        complete(work.slices)
-        lane = nil
-        work.slices.each do |slice|
-          next if slice.lane.equal?(lane) # slices of a lane are neighbours
-
-          lane = slice.lane
-          lane.put_back(slice.done)
-          lane.slices.empty? ? @lanes.leave(lane) : offer(lane)
-        end
-      end
-
-      def put_back(slice, errors)
-        lane = slice.lane
-        errors[lane] = slice.error if slice.error
-        slice.error = nil
-        lane.put_back(slice.done)
-        wait_for(slice) if slice.wait
-        slice.advance
-        lane.slices.unshift(slice) if slice.count.positive?
-      end
-
-      # Its first message is not due.
-      def wait_for(slice)
-        lane = slice.lane
-        lane.waiting ||= @subscription.later(slice.wait, self) do
-          lane.waiting = nil
-          offer(lane)
-        end
-        slice.wait = nil
-      end
-
-      # All messages of a run at once, as it costs much less than one by one.
-      def complete(slices)
-        unless @revoked
-          @open -= slices.sum(&:done)
-          places_of(slices).each { |run, places| @tracker.complete(run, *places) }
-        end
-        release
-      end
-
-      # @return [Hash{Run => Array<Integer>}] see {OffsetTracker#complete}
-      def places_of(slices)
-        slices.each_with_object({}.compare_by_identity) do |slice, found|
-          next if slice.done.zero?
-
-          places = (found[slice.run] ||= [0, 0])
-          next places[-1] += slice.done if slice.first == places[-2] + places[-1]
-
-          places.push(slice.first, slice.done)
-        end
       end
 
       # Runs of which nothing is left.

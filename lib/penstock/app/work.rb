@@ -17,7 +17,7 @@ module Penstock
       # @return [Partition]
       attr_reader :partition
       # @return [Array<Slice>]
-      attr_reader :slices
+      attr_accessor :slices
       # @return [Integer] messages
       attr_reader :size
       # @return [Message, nil] in work
@@ -40,7 +40,7 @@ module Penstock
         @slices = slices
         @size = slices.sum(&:count)
         @attempt = 1
-        @asked_to_pause = false
+        @asked_to_pause = @sends = false
         @stopped = nil # lanes of this work that go no further
       end
 
@@ -84,9 +84,13 @@ module Penstock
       # For {Processor#produce}.
       def produce(message)
         handle = @partition.produce(message)
+        @sends = true
         @batch ? (@produced ||= []) << [handle, @batch.done_count] : sent(handle, @slice)
         handle
       end
+
+      # @return [Boolean] whether `process` or `process_batch` has sent something
+      def sends? = @sends
 
       # For {Processor#checkpoint}. What was sent before must be delivered: otherwise a crash could lose it.
       def checkpoint(message) = @partition.checkpoint(message) { await_sent }
@@ -142,7 +146,8 @@ module Penstock
 
         @slice = slice
         @direct && slice.lane.unmarked? ? run_directly(slice) : run_each(slice)
-        stop(slice.lane) if slice.done < slice.count # what it has met may be over when a later slice comes
+        # What it has met may be over when a later slice comes.
+        stop(slice.lane) if slice.done < slice.count || (@sends && slice.lane.is_a?(Common))
       rescue Exception => e # rubocop:disable Lint/RescueException -- the same
         slice.error = e
         stop(slice.lane)
@@ -164,6 +169,7 @@ module Penstock
           @record = record
           @processor.process(record)
           slice.done += 1
+          break if @sends && slice.lane.is_a?(Common)
         end
       end
 
@@ -182,6 +188,7 @@ module Penstock
           @attempt = attempt_of(slice)
           slice.lane.dead ? bury(slice.lane) : process
           slice.done += 1
+          return if @sends && slice.lane.is_a?(Common)
         end
       end
 

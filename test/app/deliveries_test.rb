@@ -63,6 +63,21 @@ class AppDeliveriesTest < PenstockTest
     assert_equal 2, driver.committed("billing", "orders")
   end
 
+  # Quick messages that send nothing come first.
+  def test_other_keys_do_not_come_again_with_a_message_that_is_the_first_to_send
+    seen = @seen
+    driver = drive(Class.new(Penstock::Processor) do
+      define_method(:process) { |message| (seen << message.payload) && message.key == "a" && copy_to("bills") }
+    end, order: :key)
+    driver.produce("orders", key: "x", payload: "first")
+    driver.run
+    %w[b a c a d].each.with_index { |key, i| driver.produce("orders", key:, payload: i.to_s) }
+    fail_deliveries(driver, 1)
+    driver.advance(120)
+    assert_equal %w[0 1 1 2 3 4 first], @seen.sort
+    assert_equal [6, %w[1 3]], [driver.committed("billing", "orders"), bills(driver)]
+  end
+
   def test_a_message_that_is_skipped_after_it_has_sent_counts_when_that_is_delivered
     driver = drive(sending { skip("sent") })
     produce(driver, 1)

@@ -10,9 +10,13 @@ module Penstock
     module Deliveries
       private
 
+      # If it fails, what is behind the message in its lane comes again. So in a common lane nothing of the work follows it.
       # @param handle [DeliveryHandle]
       # @param slice [Slice] whose next message has sent it
-      def sent(handle, slice) = (@sent ||= []) << [handle, slice, slice.done]
+      def sent(handle, slice)
+        (@sent ||= []) << [handle, slice, slice.done]
+        @ended = slice.lane.is_a?(Common)
+      end
 
       # What `process` or `process_batch` has sent until now. Raises the first failure.
       def await_sent

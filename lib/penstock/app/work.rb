@@ -40,7 +40,7 @@ module Penstock
         @slices = slices
         @size = slices.sum(&:count)
         @attempt = 1
-        @asked_to_pause = @sends = false
+        @asked_to_pause = @sends = @ended = false
         @stopped = nil # lanes of this work that go no further
       end
 
@@ -146,8 +146,7 @@ module Penstock
 
         @slice = slice
         @direct && slice.lane.unmarked? ? run_directly(slice) : run_each(slice)
-        # What it has met may be over when a later slice comes.
-        stop(slice.lane) if slice.done < slice.count || (@sends && slice.lane.is_a?(Common))
+        stop(slice.lane) if slice.done < slice.count # what it has met may be over when a later slice comes
       rescue Exception => e # rubocop:disable Lint/RescueException -- the same
         slice.error = e
         stop(slice.lane)
@@ -164,12 +163,11 @@ module Penstock
         runtime = partition.runtime
         latest = @started + TURN
         slice.run.batch.__send__(:walk, slice.first + slice.done, slice.count - slice.done) do |record|
-          break unless partition.go_on? && runtime.now < latest
+          break if @ended || !partition.go_on? || runtime.now >= latest
 
           @record = record
           @processor.process(record)
           slice.done += 1
-          break if @sends && slice.lane.is_a?(Common)
         end
       end
 
@@ -188,7 +186,6 @@ module Penstock
           @attempt = attempt_of(slice)
           slice.lane.dead ? bury(slice.lane) : process
           slice.done += 1
-          return if @sends && slice.lane.is_a?(Common)
         end
       end
 
@@ -220,7 +217,7 @@ module Penstock
 
       def bury(lane) = @partition.bury(@record, lane.dead, lane.attempt)
 
-      def go_on? = @partition.go_on? && now - @started < TURN
+      def go_on? = !@ended && @partition.go_on? && now - @started < TURN
 
       def give_back
         @processor&.__send__(:penstock_work_on, nil)

@@ -595,6 +595,18 @@ class CloseTest < PenstockTest
     RUBY
   end
 
+  # Its report has what happened until then.
+  def test_a_close_that_a_listener_holds_up_reports_what_it_has_discarded
+    gate = Thread::Queue.new
+    one = Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": "127.0.0.1:1", log_level: 0 } }
+    one.monitor.subscribe("producer.closed") { gate.pop }
+    one.produce_async(topic: "test", payload: "x")
+    report = one.close(timeout: 0.5)
+    assert_equal [[0, 0, 1, 0, 0, 0], false], [report.to_a, report.complete?]
+  ensure
+    gate.close
+  end
+
   def test_close_works_from_a_trap_for_an_unused_and_an_unconfigured_producer
     output = ruby!(<<~RUBY)
       pair = [Penstock::Producer.new, Penstock::Producer.new { |config| config.kafka = { "bootstrap.servers": "127.0.0.1:1" } }]

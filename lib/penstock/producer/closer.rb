@@ -23,6 +23,8 @@ module Penstock
         @thread = nil # the closing thread
         @listener_thread = nil # runs the listeners while a trap waits
         @report = nil
+        @before = nil # counters when the first close began
+        @unnoticed = 0
       end
 
       # @return [Boolean] whether a thread is closing now
@@ -40,6 +42,7 @@ module Penstock
         return @report if @report
         return report_so_far if [@thread, @listener_thread].include?(Thread.current) # a listener of this close calls close
 
+        @before ||= totals
         stuck = holds_a_lock?(trapped)
         times = times(timeout)
         thread = start(times, stuck, trapped, listening: EventDispatcher.here?) # M:close_from_listener
@@ -92,8 +95,8 @@ module Penstock
       def left(time) = time && [time - now, 0].max
 
       # Takes no lock: a trap may have interrupted its owner.
-      # @return [Integer] messages that were delivered in this process, by all clients
-      def delivered = connections.sum { |connection| connection.totals.delivered }
+      # @return [CounterSnapshot] of all clients, in this process
+      def totals = connections.map(&:totals).reduce(CounterSnapshot::NONE, :+)
 
       def raise_inside_transaction
         return unless transactions.running?
@@ -125,7 +128,10 @@ module Penstock
         thread.value
       end
 
-      def report_so_far = CloseReport.new(0, 0, 0, @internals.queue_size, buffer.unsent_count).freeze
+      def report_so_far
+        since = totals - @before
+        CloseReport.new(since.delivered, since.failed, since.purged, @internals.queue_size, buffer.unsent_count, @unnoticed).freeze
+      end
 
       # The code that a trap interrupted may hold any lock, such as a logger's that a listener needs. So if a trap waits,
       # listeners run on a thread of their own. Close waits for that thread for up to config.listener_budget. A listener that
@@ -158,18 +164,17 @@ module Penstock
           return CloseReport.new(0, 0, 0, 0).freeze
         end
 
-        before = delivered
         flushing = flush_buffer_until(times.stop) unless stuck
         notifier.timed("producer.closed") do
           notifier.timed("producer.closing")
           stop_accepting(times.stop, stuck)
-          parts = close_connections(times)
+          *parts, @unnoticed = close_connections(times)
           await_flushes(flushing, stuck, times.done)
           @internals.events.await_published(times.done) unless stuck || listening
           status.closed!
           notifier.run_or_defer { IdleDisconnector.forget(@internals) }
           # Not parts[0]: a client's close does not count what was delivered while the buffer was flushed or listeners ran.
-          CloseReport.new(delivered - before, *parts[1, 3], buffer.unsent_count, parts[4]).freeze
+          CloseReport.new((totals - @before).delivered, *parts[1, 3], buffer.unsent_count, @unnoticed).freeze
         end
       end
 

@@ -130,7 +130,8 @@ module Penstock
 
       def report_so_far
         since = totals - @before
-        CloseReport.new(since.delivered, since.failed, since.purged, @internals.queue_size, buffer.unsent_count, @unnoticed).freeze
+        pending = @internals.queue_size
+        CloseReport.new(since.delivered, since.failed, since.purged, pending, buffer.unsent_count, @unnoticed).freeze
       end
 
       # The code that a trap interrupted may hold any lock, such as a logger's that a listener needs. So if a trap waits,

@@ -413,6 +413,27 @@ class AppDriverTest < PenstockTest
     end
   end
 
+  # A thread has several messages. One of them fails, then another one ends the thread.
+  def test_a_message_that_ends_its_thread_has_failed_whatever_has_failed_before
+    attempts = Hash.new { |found, payload| found[payload] = [] }
+    processor = Class.new(Penstock::Processor) do
+      define_method(:process) do |message|
+        attempts[message.payload] << attempt
+        produce({ topic: "bills", payload: "b" }) # so each key has a lane of its own
+        raise "bad" if message.payload == "bad" && attempt == 1
+
+        Thread.exit if message.payload == "exit" && attempt == 1
+      end
+    end
+    driver = drive_class(processor, order: :key)
+    produce(driver, "first", key: "k")
+    driver.run
+    %w[bad exit].each { |payload| produce(driver, payload, key: payload) }
+    3.times { Thread.new { driver.advance(5) }.join }
+    assert_equal({ "first" => [1], "bad" => [1, 2], "exit" => [1, 2] }, attempts)
+    assert_equal [2, 3], [driver.errors.size, driver.committed("billing", "orders")]
+  end
+
   # It belongs to another member then.
   def test_nothing_of_a_partition_that_is_gone_is_begun
     seen = @seen

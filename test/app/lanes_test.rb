@@ -14,9 +14,23 @@ class AppLanesTest < Minitest::Test
     def call_memory = records.size
     def at(index) = records[index]
     alias_method :[], :at
-    def walk(first, count, &) = records[first, count].each(&)
+
+    def walk(first, count, &)
+      records[first, count].each(&)
+      Fiber.yield :ended if first.zero? && records[0].key == "ends late"
+    end
   end
   Record = Struct.new(:offset, :key)
+
+  # Of a message that a processor has sent. The worker that waits for it stops once.
+  Delivery = Struct.new(:known) do
+    def delivered? = known
+
+    def wait
+      self.known = true
+      Fiber.yield :delivered
+    end
+  end
 
   # What an application has around a partition: its loop, and its subscription to a group.
   class Surroundings
@@ -37,7 +51,10 @@ class AppLanesTest < Minitest::Test
       Internal::Timers.const_get(:Timer, false).new(@now + seconds, 0, proc(&)).tap { |timer| @timers << partition.keep(timer) }
     end
 
+    def produce_async(_message) = Delivery.new(false)
+
     def main = self
+    def producer = self
     def runtime = self
     def throttles = self
     def memory = self
@@ -152,6 +169,29 @@ class AppLanesTest < Minitest::Test
     assert_equal [*20..219], @done.sort
     assert_equal (20..219).select { |i| (i - 20) % 50 == 3 }, (@done.select { |i| (i - 20) % 50 == 3 })
     assert_equal 12, tries
+  end
+
+  # A watchdog of the program raises in the thread of a worker, a moment too late for the message that it is for.
+  class TooLate < Exception; end # rubocop:disable Lint/InheritException -- as that of Timeout
+
+  { ended: "ends late", delivered: "sends" }.each do |at, key|
+    define_method("test_an_exception_when_all_messages_of_a_worker_are_#{at}_is_no_failure_of_the_next_one") do
+      attempts = []
+      partition = partition(order: :partition) do |record|
+        produce({ topic: "bills" }) if record.key == "sends" && record.offset == 499
+        attempts << attempt
+      end
+      add(partition, [key] * 600)
+      work = partition.next_work
+      fiber = Fiber.new { work.run }
+      assert_equal at, fiber.resume
+      fiber.raise(TooLate)
+      settle(work)
+      assert_instance_of TooLate, work.late_error
+      begin_work(partition)
+      assert_equal [1] * 600, attempts
+      assert_predicate partition.unfinished, :zero?
+    end
   end
 
   # In the order of keys: random keys, some of them hot, some messages without one; slow and failing ones; in all orders.

@@ -171,6 +171,16 @@ class AppLanesTest < Minitest::Test
     assert_equal 12, tries
   end
 
+  def test_several_workers_have_messages_that_are_quick_no_more
+    slow = false
+    around = @around
+    partition = quick_partition { |_| around.after(0.0003) if slow }
+    slow = true
+    add(partition, Array.new(900) { |i| "k#{i}" })
+    begin_work(partition)
+    assert_equal 2, Array.new(2) { partition.next_work }.compact.size, "pieces of work"
+  end
+
   # A watchdog of the program raises in the thread of a worker, a moment too late for the message that it is for.
   class TooLate < Exception; end # rubocop:disable Lint/InheritException -- as that of Timeout
 

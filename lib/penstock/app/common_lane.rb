@@ -26,7 +26,7 @@ module Penstock
         lane = slices.first.lane
         return slices unless lane.is_a?(Common)
 
-        end_common if lane.equal?(@common) && !done
+        end_common if lane.equal?(@common) && !(done && share?)
         lane.equal?(@common) ? slices : slices.flat_map { |slice| slice.alone { |key| own(key) } }
       end
 

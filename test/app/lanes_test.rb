@@ -10,7 +10,7 @@ class AppLanesTest < Minitest::Test
   # A batch, as far as a run and a worker need one.
   Messages = Struct.new(:records) do
     def offsets = records.map(&:offset)
-    def keys = records.map(&:key)
+    def keys(first = 0, count = records.size) = records[first, count].each { |record| record.read += 1 }.map(&:key)
     def call_memory = records.size
     def at(index) = records[index]
     alias_method :[], :at
@@ -20,7 +20,7 @@ class AppLanesTest < Minitest::Test
       Fiber.yield :ended if first.zero? && records[0].key == "ends late"
     end
   end
-  Record = Struct.new(:offset, :key)
+  Record = Struct.new(:offset, :key, :read) # how often its key was
 
   # Of a message that a processor has sent. The worker that waits for it stops once.
   Delivery = Struct.new(:known) do
@@ -88,7 +88,7 @@ class AppLanesTest < Minitest::Test
 
   def add(partition, *keys)
     @next ||= 0
-    partition.add(Messages.new(keys.flatten.map { |key| Record.new((@next += 1) - 1, key) }))
+    Messages.new(keys.flatten.map { |key| Record.new((@next += 1) - 1, key, 0) }).tap { |batch| partition.add(batch) }
   end
 
   # Gives work to a worker, which goes on until the processor stops it with Fiber.yield.
@@ -179,6 +179,18 @@ class AppLanesTest < Minitest::Test
     add(partition, Array.new(900) { |i| "k#{i}" })
     begin_work(partition)
     assert_equal 2, Array.new(2) { partition.next_work }.compact.size, "pieces of work"
+  end
+
+  # Between those of a key that has failed before, each message is a slice of its own.
+  def test_when_quick_messages_get_lanes_of_their_own_each_key_is_read_once_more
+    partition = quick_partition { |record| raise "down" if record.key.start_with?("bad") }
+    add(partition, "bad")
+    begin_work(partition)
+    batch = add(partition, Array.new(400) { |i| i.odd? ? "bad" : "k#{i}" }, "bad, too")
+    begin_work(partition)
+    @around.after(0.2)
+    nil while begin_work(partition)
+    assert_operator batch.records.map(&:read).max, :<=, 3
   end
 
   # A watchdog of the program raises in the thread of a worker, a moment too late for the message that it is for.

@@ -891,6 +891,21 @@ class AppDriverTest < PenstockTest
     assert(orders.all? { |order| order.sort == [*"a".."p"] })
   end
 
+  # Each call of a processor takes no time here, so all messages are quick. But elsewhere they may not be.
+  def test_explore_finds_that_messages_of_different_keys_have_no_order
+    payloads = []
+    orders = []
+    Penstock::Testing.explore(app(order: :key) { |message| payloads << message.payload }, runs: 100) do |driver|
+      payloads.clear
+      produce(driver, "first", key: "k")
+      driver.run
+      %w[a b c].each { |key| produce(driver, key, key:).then { 3.times { driver.step } } }
+      driver.run
+      orders << payloads.join
+    end
+    assert_operator orders.uniq.size, :>=, 3
+  end
+
   def test_explore_names_the_seed_that_fails
     seeds = []
     assert_nil(Penstock::Testing.explore(app, runs: 3, seed: 5) { |driver| seeds << driver.seed })

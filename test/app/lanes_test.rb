@@ -62,6 +62,7 @@ class AppLanesTest < Minitest::Test
     def added(*) = nil
     def short? = false
     def quiet? = false
+    def shares_lanes? = true
     def around = Internal::Around.new([])
   end
 

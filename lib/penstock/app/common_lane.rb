@@ -33,7 +33,7 @@ module Penstock
       private
 
       # If a delivery fails, what is behind its message in the lane comes again. So those that send share no lane.
-      def share? = @seconds && @seconds < TINY && !@sends
+      def share? = @shares && @seconds && @seconds < TINY
 
       def add_by_key(run, first, count)
         end_common unless (share = share?)

@@ -413,6 +413,27 @@ class AppDriverTest < PenstockTest
     end
   end
 
+  # A thread has several messages. One of them fails, then another one ends the thread.
+  def test_a_message_that_ends_its_thread_has_failed_whatever_has_failed_before
+    attempts = Hash.new { |found, payload| found[payload] = [] }
+    processor = Class.new(Penstock::Processor) do
+      define_method(:process) do |message|
+        attempts[message.payload] << attempt
+        produce({ topic: "bills", payload: "b" }) # so each key has a lane of its own
+        raise "bad" if message.payload == "bad" && attempt == 1
+
+        Thread.exit if message.payload == "exit" && attempt == 1
+      end
+    end
+    driver = drive_class(processor, order: :key)
+    produce(driver, "first", key: "k")
+    driver.run
+    %w[bad exit].each { |payload| produce(driver, payload, key: payload) }
+    3.times { Thread.new { driver.advance(5) }.join }
+    assert_equal({ "first" => [1], "bad" => [1, 2], "exit" => [1, 2] }, attempts)
+    assert_equal [2, 3], [driver.errors.size, driver.committed("billing", "orders")]
+  end
+
   # It belongs to another member then.
   def test_nothing_of_a_partition_that_is_gone_is_begun
     seen = @seen
@@ -868,6 +889,21 @@ class AppDriverTest < PenstockTest
     assert_operator orders.uniq.size, :>, 1
     assert_equal orders, (1..10).map { |seed| order_with(seed) }
     assert(orders.all? { |order| order.sort == [*"a".."p"] })
+  end
+
+  # Each call of a processor takes no time here, so all messages are quick. But elsewhere they may not be.
+  def test_explore_finds_that_messages_of_different_keys_have_no_order
+    payloads = []
+    orders = []
+    Penstock::Testing.explore(app(order: :key) { |message| payloads << message.payload }, runs: 100) do |driver|
+      payloads.clear
+      produce(driver, "first", key: "k")
+      driver.run
+      %w[a b c].each { |key| produce(driver, key, key:).then { 3.times { driver.step } } }
+      driver.run
+      orders << payloads.join
+    end
+    assert_operator orders.uniq.size, :>=, 3
   end
 
   def test_explore_names_the_seed_that_fails

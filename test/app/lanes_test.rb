@@ -10,13 +10,27 @@ class AppLanesTest < Minitest::Test
   # A batch, as far as a run and a worker need one.
   Messages = Struct.new(:records) do
     def offsets = records.map(&:offset)
-    def keys = records.map(&:key)
+    def keys(first = 0, count = records.size) = records[first, count].each { |record| record.read += 1 }.map(&:key)
     def call_memory = records.size
     def at(index) = records[index]
     alias_method :[], :at
-    def walk(first, count, &) = records[first, count].each(&)
+
+    def walk(first, count, &)
+      records[first, count].each(&)
+      Fiber.yield :ended if first.zero? && records[0].key == "ends late"
+    end
   end
-  Record = Struct.new(:offset, :key)
+  Record = Struct.new(:offset, :key, :read) # how often its key was
+
+  # Of a message that a processor has sent. The worker that waits for it stops once.
+  Delivery = Struct.new(:known) do
+    def delivered? = known
+
+    def wait
+      self.known = true
+      Fiber.yield :delivered
+    end
+  end
 
   # What an application has around a partition: its loop, and its subscription to a group.
   class Surroundings
@@ -37,7 +51,10 @@ class AppLanesTest < Minitest::Test
       Internal::Timers.const_get(:Timer, false).new(@now + seconds, 0, proc(&)).tap { |timer| @timers << partition.keep(timer) }
     end
 
+    def produce_async(_message) = Delivery.new(false)
+
     def main = self
+    def producer = self
     def runtime = self
     def throttles = self
     def memory = self
@@ -45,6 +62,7 @@ class AppLanesTest < Minitest::Test
     def added(*) = nil
     def short? = false
     def quiet? = false
+    def shares_lanes? = true
     def around = Internal::Around.new([])
   end
 
@@ -71,7 +89,7 @@ class AppLanesTest < Minitest::Test
 
   def add(partition, *keys)
     @next ||= 0
-    partition.add(Messages.new(keys.flatten.map { |key| Record.new((@next += 1) - 1, key) }))
+    Messages.new(keys.flatten.map { |key| Record.new((@next += 1) - 1, key, 0) }).tap { |batch| partition.add(batch) }
   end
 
   # Gives work to a worker, which goes on until the processor stops it with Fiber.yield.
@@ -152,6 +170,51 @@ class AppLanesTest < Minitest::Test
     assert_equal [*20..219], @done.sort
     assert_equal (20..219).select { |i| (i - 20) % 50 == 3 }, (@done.select { |i| (i - 20) % 50 == 3 })
     assert_equal 12, tries
+  end
+
+  def test_several_workers_have_messages_that_are_quick_no_more
+    slow = false
+    around = @around
+    partition = quick_partition { |_| around.after(0.0003) if slow }
+    slow = true
+    add(partition, Array.new(900) { |i| "k#{i}" })
+    begin_work(partition)
+    assert_equal 2, Array.new(2) { partition.next_work }.compact.size, "pieces of work"
+  end
+
+  # Between those of a key that has failed before, each message is a slice of its own.
+  def test_when_quick_messages_get_lanes_of_their_own_each_key_is_read_once_more
+    partition = quick_partition { |record| raise "down" if record.key.start_with?("bad") }
+    add(partition, "bad")
+    begin_work(partition)
+    batch = add(partition, Array.new(400) { |i| i.odd? ? "bad" : "k#{i}" }, "bad, too")
+    begin_work(partition)
+    @around.after(0.2)
+    nil while begin_work(partition)
+    assert_operator batch.records.map(&:read).max, :<=, 3
+  end
+
+  # A watchdog of the program raises in the thread of a worker, a moment too late for the message that it is for.
+  class TooLate < Exception; end # rubocop:disable Lint/InheritException -- as that of Timeout
+
+  { ended: "ends late", delivered: "sends" }.each do |at, key|
+    define_method("test_an_exception_when_all_messages_of_a_worker_are_#{at}_is_no_failure_of_the_next_one") do
+      attempts = []
+      partition = partition(order: :partition) do |record|
+        produce({ topic: "bills" }) if record.key == "sends" && record.offset == 499
+        attempts << attempt
+      end
+      add(partition, [key] * 600)
+      work = partition.next_work
+      fiber = Fiber.new { work.run }
+      assert_equal at, fiber.resume
+      fiber.raise(TooLate)
+      settle(work)
+      assert_instance_of TooLate, work.late_error
+      begin_work(partition)
+      assert_equal [1] * 600, attempts
+      assert_predicate partition.unfinished, :zero?
+    end
   end
 
   # In the order of keys: random keys, some of them hot, some messages without one; slow and failing ones; in all orders.

@@ -26,14 +26,14 @@ module Penstock
         lane = slices.first.lane
         return slices unless lane.is_a?(Common)
 
-        end_common if lane.equal?(@common) && !done
+        end_common if lane.equal?(@common) && !(done && share?)
         lane.equal?(@common) ? slices : slices.flat_map { |slice| slice.alone { |key| own(key) } }
       end
 
       private
 
       # If a delivery fails, what is behind its message in the lane comes again. So those that send share no lane.
-      def share? = @seconds && @seconds < TINY && !@sends
+      def share? = @shares && @seconds && @seconds < TINY
 
       def add_by_key(run, first, count)
         end_common unless (share = share?)

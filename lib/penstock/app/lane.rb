@@ -37,10 +37,9 @@ module Penstock
       # @yieldreturn [Lane]
       # @return [Array<Slice>] each of its messages alone, in its lane
       def alone
-        keys = @run.batch.keys
         left = [@done, @count - 1].min
-        Array.new(@count) do |i|
-          one = Slice.new(@run, @first + i, 1, yield(keys[@first + i]))
+        @run.batch.keys(@first, @count).each_with_index.map do |key, i|
+          one = Slice.new(@run, @first + i, 1, yield(key))
           one.done = 1 if i < @done
           next one unless i == left
 

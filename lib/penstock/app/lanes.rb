@@ -18,9 +18,10 @@ module Penstock
       private_constant :MOST, :BUNDLE, :SHORT, :QUICK_BATCH
 
       # @param route [Route]
+      # @param shares [Boolean] whether quick messages of different keys share a lane
       # @yieldparam seconds [Numeric] until the action, which it also gets, may make a lane ready
       # @yieldreturn [Timers::Timer]
-      def initialize(route, &later)
+      def initialize(route, shares, &later)
         @order = route.order
         @size, @wait = route.options[:batch]&.values_at(:size, :wait)
         @later = later
@@ -28,7 +29,7 @@ module Penstock
         @ready = []
         @seconds = nil # of a message, on average
         @common = nil
-        @sends = false
+        @shares = shares
       end
 
       # @return [Integer] lanes that have messages, the common one, too; with :unordered, those that no worker has
@@ -84,7 +85,7 @@ module Penstock
 
       # @param work [Work] has run
       def measure(work)
-        @sends = true if work.sends?
+        @shares = false if work.sends?
         return if work.processed.zero?
 
         one = work.seconds / work.processed

@@ -44,7 +44,7 @@ module Penstock
         @state = :assigned
         @backlog = []
         @timers = []
-        @lanes = Lanes.new(route) { |seconds, action| subscription.later(seconds, self, &action) }
+        @lanes = Lanes.new(route, @runtime.shares_lanes?) { |seconds, action| subscription.later(seconds, self, &action) }
         @bytes = @backlog_bytes = @in_work = @handed_out = @open = 0
         @revoked = @cancelled = @queued = @asked_to_pause = @tick_due = @ticking = @end_reached = @catching_up = false
         @paused = @throttled = nil # timers that end it

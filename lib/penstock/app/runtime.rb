@@ -20,6 +20,9 @@ module Penstock
       # @return [Boolean] whether there are leaders of partitions
       def asks_leaders? = true
 
+      # @return [Boolean] whether quick messages of a partition share a lane: see {CommonLane}
+      def shares_lanes? = true
+
       # @return [Class, nil] for {ConsumerConfig#client_class}
       def client_class = nil
 

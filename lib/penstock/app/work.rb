@@ -28,7 +28,7 @@ module Penstock
       attr_reader :started
       # @return [Float, nil] seconds that it took
       attr_reader :seconds
-      # @return [Exception, nil] raised after all messages of the batch were done: nothing comes again
+      # @return [Exception, nil] raised after all messages were done: nothing comes again
       attr_reader :late_error
       # @return [Exception, nil] raised when a processor was made, or by its `assigned`: no message has begun
       attr_reader :processor_error
@@ -61,7 +61,8 @@ module Penstock
         @started = now
         Thread.handle_interrupt(Exception => :immediate) { begin_work }
       rescue Exception => e # rubocop:disable Lint/RescueException -- the loop decides what follows
-        (@slices.find { |slice| slice.done < slice.count } || @slices.first).error = e
+        forget_undelivered
+        failed_outside(e)
       ensure
         forget_undelivered
         give_back
@@ -75,11 +76,7 @@ module Penstock
       end
 
       # Its thread ends.
-      def abort
-        error = RuntimeError.new("the processor ended its thread, or used throw without catch")
-        slice = (@batch_slices || @slices).find { |one| one.done < one.count }
-        slice ? slice.error ||= error : @late_error ||= error
-      end
+      def abort = failed_outside(RuntimeError.new("the processor ended its thread, or used throw without catch"))
 
       # For {Processor#produce}.
       def produce(message)
@@ -134,6 +131,13 @@ module Penstock
         @slices.each { |slice| slice.wait = seconds }
       end
 
+      # Something has ended the work from outside of a processor, or has ended the thread. Other slices may have failed before the
+      # one in work.
+      def failed_outside(error)
+        slice = [@slice, *(@batch_slices || @slices)].find { |one| one && one.done < one.count && one.error.nil? }
+        slice ? slice.error = error : @late_error ||= error
+      end
+
       def fatal?(error) = @partition.route.fatal?(error)
 
       def run_slices
@@ -148,9 +152,14 @@ module Penstock
         @direct && slice.lane.unmarked? ? run_directly(slice) : run_each(slice)
         stop(slice.lane) if slice.done < slice.count # what it has met may be over when a later slice comes
       rescue Exception => e # rubocop:disable Lint/RescueException -- the same
-        slice.error = e
+        failed(slice, e)
+      end
+
+      # An exception from outside may come when the last message has just been processed.
+      def failed(slice, error)
+        slice.done < slice.count ? slice.error = error : @late_error ||= error
         stop(slice.lane)
-        ask_to_pause if e.is_a?(Processor::Paused)
+        ask_to_pause if error.is_a?(Processor::Paused)
       end
 
       # Does the same as {#run_each} with as few calls as possible. While a message is processed, the code of these calls leaves

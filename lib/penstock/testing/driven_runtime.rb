@@ -37,6 +37,9 @@ module Penstock
       def start_loop = nil
       def watchdog = nil
 
+      # All messages are quick here. So the seed decides for each partition: tests have to find the orders of slow ones, too.
+      def shares_lanes? = @random.rand(2).zero?
+
       # Something else may happen before the loop knows the result.
       def background(_name, call, &done)
         @waiting << -> { @waiting << run(call, done) }

@@ -15,6 +15,8 @@ require_relative "penstock/testing/embedded_cluster"
 require "penstock/penstock"
 require_relative "penstock/config/setting_aliases"
 require_relative "penstock/native/default_poller"
+require_relative "penstock/producer/registry"
+require_relative "penstock/consumer/registry"
 
 # Kafka for Ruby with a native core over librdkafka.
 #

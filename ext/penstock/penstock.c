@@ -31,6 +31,7 @@ RUBY_FUNC_EXPORTED void Init_penstock(void)
     penstock_error_init();
     penstock_keywords_init();
     penstock_secret_init();
+    penstock_weak_list_init();
     penstock_fiber_wait_init();
     penstock_message_init();
     penstock_poller_init();

@@ -29,7 +29,6 @@ require_relative "producer/variants"
 require_relative "producer/closer"
 require_relative "producer/credentials"
 require_relative "producer/idle_disconnector"
-require_relative "producer/registry"
 require_relative "producer/internals"
 require_relative "producer/shareable_producer"
 
@@ -574,5 +573,5 @@ module Penstock # rubocop:disable Style/Documentation -- in lib/penstock.rb
     def initialized? = !@internals.nil?
   end
 
-  private_constant :ProducerRegistry, :Resending, :Tombstones, :Serializer
+  private_constant :Resending, :Tombstones, :Serializer
 end

@@ -179,6 +179,10 @@ bool penstock_is_secret(VALUE value);
 const char *penstock_secret_text(VALUE secret);   /* valid while the secret lives; NULL: it is not text */
 void penstock_secret_init(void);
 
+/* ---- weak_list.c ---- */
+
+void penstock_weak_list_init(void);
+
 /* ---- message.c: Hash to one record ----------------------------------------------------------------- */
 
 /* First the String of the message, later its bytes. */

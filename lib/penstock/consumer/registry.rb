@@ -6,12 +6,12 @@ module Penstock
     KEY = :__penstock_consumers__
     private_constant :KEY
 
-    # It does not keep consumers alive. See {ProducerRegistry} for the WeakMap's values.
+    # It does not keep consumers alive.
     # @return [Array<Consumer::Internals>]
-    def self.all = map.values
+    def self.all = list.to_a
 
     # @param internals [Consumer::Internals]
-    def self.remember(internals) = map[internals] = internals
+    def self.remember(internals) = list.add(internals)
 
     # @param consumer [Consumer]
     # @return [Consumer::Internals]
@@ -23,9 +23,9 @@ module Penstock
       all.select { |one| one.notifier.heard_by?(monitor) && one.status.connected? }.map(&:consumer)
     end
 
-    def self.map = Ractor.current[KEY] ||= ObjectSpace::WeakMap.new
-    private_class_method :map
-    map # not by two threads at once
+    def self.list = Ractor.current[KEY] ||= Native::WeakList.new
+    private_class_method :list
+    list # not by two threads at once
   end
   private_constant :ConsumerRegistry
 end

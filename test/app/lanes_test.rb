@@ -218,7 +218,7 @@ class AppLanesTest < Minitest::Test
   end
 
   # In the order of keys: random keys, some of them hot, some messages without one; slow and failing ones; in all orders.
-  40.times do |seed|
+  (Marks::TESTS == "quick" ? 8 : 24).times do |seed|
     define_method("test_each_message_is_processed_once_and_in_order_#{seed}") { storm(Random.new(seed)) }
   end
 

@@ -18,6 +18,7 @@ module Penstock
       def initialize(random)
         super()
         @random = random
+        @sharing = Random.new(random.seed)
         @now = 0.0
         @waiting = [] # what threads would do that may block
         @executor = nil
@@ -38,7 +39,7 @@ module Penstock
       def watchdog = nil
 
       # All messages are quick here. So the seed decides for each partition: tests have to find the orders of slow ones, too.
-      def shares_lanes? = @random.rand(2).zero?
+      def shares_lanes? = @sharing.rand(2).zero?
 
       # Something else may happen before the loop knows the result.
       def background(_name, call, &done)

@@ -11,6 +11,7 @@ module Penstock
       @all.to_a # M:producers_listed
     end
 
+    # @param internals [Producer::Internals]
     def self.remember(internals)
       @all.add(internals)
     end

@@ -12,11 +12,13 @@ class WeakListTest < PenstockTest
 
   def test_objects_are_listed_while_somebody_has_them
     list = Internal::WeakList.new
+    assert_empty list
     kept = Array.new(5) { |i| listed(i) }
     kept.each { |one| list.add(one) }
     GC.start
     assert_equal [4, 3, 2, 1, 0], list.to_a.map(&:number)
     assert_same kept.first, list.to_a.last
+    refute_empty list
   end
 
   # In garbage collections of both kinds, at whatever moment. Some are in a second list, which ends before them.
@@ -40,6 +42,13 @@ class WeakListTest < PenstockTest
     Thread.new { 1_000.times { |i| list.add(listed(i)) } }.join
     GC.start
     assert_operator list.to_a.size, :<, 10, "the stacks of threads may have some"
+  end
+
+  # As soon as it is garbage, and not when a later allocation needs its place.
+  def test_a_list_is_empty_when_its_objects_are_garbage
+    left = Thread.new { Array.new(20) { |i| Internal::WeakList.new.add(listed(i)) } }.value
+    GC.start(immediate_sweep: false)
+    assert_operator left.count(&:empty?), :>, 15, "the stacks of threads may have some"
   end
 
   def test_a_garbage_collection_that_a_program_has_disabled_stays_so

@@ -6,7 +6,7 @@
  *
  * An object that is listed has a mark in a hidden variable, which no other object refers to, and the mark refers to the object. So both
  * die at the same time, and when the mark is swept, which needs no finalizer, the object leaves the list. In between the object is
- * garbage: WeakList#to_a ends the sweep first, as rb_gc_disable does.
+ * garbage: both methods end the sweep first, as rb_gc_disable does.
  */
 #include "ruby/penstock.h"
 
@@ -93,6 +93,14 @@ static VALUE list_to_a(VALUE self)
     return objects;
 }
 
+/* Without a reference on the stack, where the garbage collector would find it. */
+static VALUE list_empty_p(VALUE self)
+{
+    struct mark **first = penstock_data(self, &list_type);
+    if (!RTEST(rb_gc_disable())) rb_gc_enable();
+    return *first ? Qfalse : Qtrue;
+}
+
 void penstock_weak_list_init(void)
 {
     id_mark = rb_intern("penstock_mark");
@@ -100,4 +108,5 @@ void penstock_weak_list_init(void)
     rb_define_alloc_func(list_class, list_allocate);
     rb_define_method(list_class, "add", list_add, 1);
     rb_define_method(list_class, "to_a", list_to_a, 0);
+    rb_define_method(list_class, "empty?", list_empty_p, 0);
 }

@@ -24,8 +24,7 @@ module Penstock
 
     # @param parts [Consumer::Internals]
     def initialize(parts)
-      @parts = ObjectSpace::WeakMap.new # by the watch itself; a WeakRef has class variables, which other Ractors cannot read
-      @parts[self] = parts
+      @parts = Native::WeakList.new.add(parts)
       @after = parts.config.stuck_after / 1000.0
       @restart = parts.config.restart_stuck
       @seen = {} # position, since when it has had messages, and #waits?'s number of messages, by topic and partition
@@ -47,11 +46,11 @@ module Penstock
     end
 
     # @return [Float, nil] see {SharedThread}
-    def due_at = @stopped || !@parts.key?(self) ? nil : @check_at
+    def due_at = @stopped || @parts.empty? ? nil : @check_at
 
     # The task of the {SharedThread}.
     def call
-      parts = @parts[self]
+      parts = @parts.to_a.first
       check(parts) if parts && !@stopped
     rescue ConsumerClosedError, ForkedError
       @stopped = true # the consumer is gone

@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require "weakref"
-
 module Penstock
   # The Ruby threads that run listeners for events of the native core. They exist while a connected producer has such a
   # listener: one works and one is spare. If a listener runs longer than some ms, the spare thread serves the other
@@ -21,17 +19,13 @@ module Penstock
       attr_reader :budget
 
       def initialize(source)
-        @weak = WeakRef.new(source)
+        @weak = Native::WeakList.new.add(source)
         @budget = source.budget
         hold(source)
       end
 
       # @return [Native::EventSource, nil] nil: it was collected
-      def source
-        @held || @weak.__getobj__
-      rescue WeakRef::RefError
-        nil
-      end
+      def source = @held || @weak.to_a.first
 
       # Without a lock, because a signal trap may send.
       def hold(source)
@@ -41,7 +35,7 @@ module Penstock
       end
 
       # @return [Boolean] determined without a reference on the stack, where the garbage collector would find it
-      def alive? = !@held.nil? || @weak.weakref_alive?
+      def alive? = !@held.nil? || !@weak.empty?
 
       # Called regularly. Releases first and checks then: a concurrent sender is seen by the check, or holds the source after it.
       def release_if_quiet

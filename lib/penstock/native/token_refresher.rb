@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require "weakref"
-
 module Penstock
   module Native
     # Asks a client's token provider for tokens: before the first connection, which needs a token, and again before each token
@@ -55,7 +53,7 @@ module Penstock
         @provider = config.oauth.token_provider_listener
         @logger = config.logger
         @about = { key => config.id }.freeze
-        @owner = WeakRef.new(owner) # the thread must not keep it alive
+        @owner = WeakList.new.add(owner) # the thread must not keep it alive
       end
 
       # Whatever the provider does, the client gets a token or a failure. Without either, librdkafka would never ask again.
@@ -84,7 +82,7 @@ module Penstock
       end
 
       def ask(bearer)
-        event = Event.new("oauthbearer.token_refresh", { **@about, bearer:, caller: @owner })
+        event = Event.new("oauthbearer.token_refresh", { **@about, bearer:, caller: owner })
         @provider.on_oauthbearer_token_refresh(event)
         publish("oauthbearer.token_refresh", event.payload)
       end
@@ -100,10 +98,11 @@ module Penstock
 
       # Does nothing if the owner was collected.
       def publish(event, payload)
-        @owner.monitor.instrument(event, payload)
-      rescue WeakRef::RefError
-        nil
+        owner&.monitor&.instrument(event, payload)
       end
+
+      # @return [Producer, Consumer, Admin, nil] nil: it was collected
+      def owner = @owner.to_a.first
 
       # The provider's own words may hold the token. They are in the event's `error`, and nowhere else.
       def failure_text(error)
@@ -121,7 +120,7 @@ module Penstock
         each_by_itself(
           -> { bearer.oauthbearer_set_token_failure(sentence) unless bearer.answered? },
           -> { @logger&.add(3, "[#{id}] #{sentence}", "penstock") },
-          -> { publish("error.occurred", { type: EVENT_TYPE, error:, caller: @owner, **@about }) }
+          -> { publish("error.occurred", { type: EVENT_TYPE, error:, caller: owner, **@about }) }
         )
       end
 

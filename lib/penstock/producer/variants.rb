@@ -26,7 +26,7 @@ module Penstock
         @own = Connection.new(internals)
         @connections = { {} => @own } # replaced as a whole: other threads may be iterating over it
         @making = Mutex.new
-        @used_settings = ObjectSpace::WeakMap.new
+        @used_settings = Native::WeakList.new
         @any = false
         @key = :"penstock_variant_#{object_id}"
       end
@@ -72,9 +72,10 @@ module Penstock
         topic_config = VariantChecks.new(@internals).call(max_wait_timeout, topic_config)
         @making.synchronize do
           add_connection(topic_config) unless @connections.key?(topic_config)
-          @used_settings[topic_config] = topic_config # the entry lives as long as a variant has them
+          topic_config = topic_config.dup
+          @used_settings.add(topic_config) # listed as long as a variant has them
           @any = true
-          Variant.new(@internals, max_wait_timeout:, topic_config:)
+          Variant.new(@internals, max_wait_timeout:, topic_config: topic_config.freeze)
         end
       end
 
@@ -99,7 +100,7 @@ module Penstock
       # A connection is used only through a variant, so without variants it stays unused. But it may have messages to
       # deliver, or be used by other Ractors.
       def forget_unused
-        used = @used_settings.values
+        used = @used_settings.to_a
         unused = of_variants.select do |settings, connection|
           connection.slot.nil? && connection.queue_size.zero? && !used.include?(settings)
         end

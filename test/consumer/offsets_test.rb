@@ -272,7 +272,7 @@ class ConsumerOffsetsTest < ConsumerTestCase
   def read_despite_errors(one, count)
     messages = []
     codes = []
-    eventually do
+    eventually(20, -> { "#{messages.size} of #{count} messages, and these errors: #{codes}" }) do
       batch = one.poll_batch(max: 4, timeout: 0.1)
       yield batch if block_given?
       messages.concat(batch.to_a).size >= count

@@ -2,6 +2,7 @@
 
 require_relative "errors"
 require_relative "config/secret"
+require_relative "config/setting_table"
 require_relative "config/settings"
 require_relative "config/setting"
 require_relative "config/config_section"
@@ -17,6 +18,6 @@ require_relative "config/config_checks"
 
 # What the configurations of all clients share. Those themselves are in producer/config.rb and consumer/config.rb.
 module Penstock
-  private_constant :Codec, :Setting, :ConfigSection, :Settings, :BootstrapServers, :TopicName, :KafkaChecks, :KafkaTokenChecks,
-                   :KafkaWarnings, :CredentialChecks, :ConfigChecks
+  private_constant :Codec, :Setting, :ConfigSection, :Settings, :SettingTable, :BootstrapServers, :TopicName, :KafkaChecks,
+                   :KafkaTokenChecks, :KafkaWarnings, :CredentialChecks, :ConfigChecks
 end

@@ -77,6 +77,24 @@ class AppLifeTest < AppTestCase
     eventually { (Thread.list - before).empty? }
   end
 
+  def test_settings_that_only_one_type_of_client_has_apply_to_these
+    log = StringIO.new
+    name = topic(partitions: 1)
+    server = start(name, configure: lambda { |app|
+      app.logger = Logger.new(log)
+      app.kafka = { **app.kafka, "session.timeout.ms": 6_000, "linger.ms": 5 }
+    }) { |message| @seen << message.payload }
+    produce(name, %w[a])
+    seen(1)
+    assert_empty log.string.lines.grep(/no effect/)
+    server.stop
+    start(name, configure: lambda { |app|
+      app.logger = Logger.new(log)
+      app.producer_kafka = { "session.timeout.ms": 6_000 }
+    }) { nil }
+    assert_match(/session\.timeout\.ms has no effect on a producer/, log.string)
+  end
+
   # A message that is tried for ever would never come to what its route says.
   def test_how_often_a_message_is_tried_again_by_default
     dead = { dead_letter: "dead" }
@@ -306,9 +324,13 @@ class AppLifeTest < AppTestCase
 
   def test_wrong_applications_are_named_at_once
     own = { "enable.auto.commit" => true }
+    misspelt = { "sesion.timeout.ms": 6_000 }
     wrong = { "has no group" => ->(_) {}, "threads must be" => ->(app) { app.threads = 0 },
               "has no topic" => ->(app) { app.group("g") { nil } },
-              "enable.auto.commit is the application's own" => ->(app) { app.group("g", kafka: own) { nil } } }
+              "enable.auto.commit is the application's own" => ->(app) { app.group("g", kafka: own) { nil } },
+              "app.producer_kafka: librdkafka" => ->(app) { app.producer_kafka = misspelt },
+              '"sesion.timeout.ms" (did you mean "session.timeout.ms"?)' => ->(app) { app.kafka = misspelt },
+              "afka of the group g: librdkafka" => ->(app) { app.group("g", kafka: misspelt) { nil } } }
     wrong.each do |text, block|
       assert_includes assert_raises(Penstock::ConfigurationInvalidError) { Penstock.app(&block) }.message, text
     end

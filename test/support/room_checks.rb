@@ -28,9 +28,10 @@ class RoomChecks
     ],
     "librdkafka knows which settings exist" => [
       %w[config/kafka_checks.rb Native::ProducerClient], %w[config/setting_aliases.rb Native::ProducerClient],
-      %w[config/settings.rb Native::ProducerClient]
+      %w[config/settings.rb Native::ProducerClient], %w[config/setting_table.rb Native::ProducerClient]
     ],
     "threads for listeners wait in C" => [%w[instrumentation/event_dispatcher.rb Native::EventWorker]],
+    "Ruby has no weak reference that is safe" => [%w[instrumentation/event_dispatcher.rb Native::WeakList]],
     "operations that apply to every client of the process" => [
       %w[instrumentation/monitor.rb ProducerRegistry], %w[instrumentation/monitor.rb ConsumerRegistry],
       %w[native/close_within.rb ConsumerRegistry], %w[native/close_within.rb ProducerRegistry]

@@ -10,7 +10,8 @@ module Penstock
       OURS = %i[enable.auto.commit enable.auto.offset.store group.id].freeze
       private_constant :OURS
 
-      # @return [Hash] librdkafka's settings for all clients, such as "bootstrap.servers"; see {ConsumerConfig#kafka}
+      # @return [Hash] librdkafka's settings for all clients, such as "bootstrap.servers"; those that only
+      #   consumers or producers have apply to these. See {ConsumerConfig#kafka}
       attr_accessor :kafka
       # @return [Hash] further settings for the application's own producer
       attr_accessor :producer_kafka
@@ -166,10 +167,11 @@ module Penstock
       end
 
       def finished_groups
+        common = SettingTable.for_role(@kafka, :consumer)
         @groups.map do |builder, connections, kafka|
           routes = builder.__send__(:routes)
           invalid("the group #{builder.id} has no topic") if routes.empty?
-          GroupSettings.new(builder.id, routes, connections, { **@kafka, **kafka }.freeze)
+          GroupSettings.new(builder.id, routes, connections, { **common, **kafka }.freeze)
         end.freeze
       end
 
@@ -178,6 +180,8 @@ module Penstock
         settings = given.transform_keys(&:to_sym)
         forbidden = settings.keys.find { |setting| OURS.include?(setting) }
         invalid("#{name}: #{forbidden} is the application's own matter") if forbidden
+        unknown = SettingTable.unknown(settings)
+        invalid("#{name}: #{unknown}") if unknown
         settings.freeze
       end
 

@@ -35,7 +35,7 @@ module Penstock
       # @return [Producer] of the application's own
       def new_producer
         Producer.new do |config|
-          config.kafka = { **kafka, **producer_kafka }
+          config.kafka = { **SettingTable.for_role(kafka, :producer), **producer_kafka }
           config.logger = logger
         end
       end

@@ -44,15 +44,6 @@ module Penstock
     ASSIGNORS = ["range", "roundrobin", COOPERATIVE].freeze
     private_constant :COOPERATIVE, :ASSIGNORS, :ORDERED, :FEATURES, :SYNONYMS, :PASSWORDS, :NO_TLS_NEEDED, :READ, :FILES, :PEMS
 
-    # The table of settings that librdkafka prints.
-    # @return [Hash{Symbol => Array<Array(String, String)>}] by name: "P", "C" or "*" for both, and the description
-    def self.table
-      Native::ProducerClient.setting_lines.each_with_object({}) do |line, table|
-        name, use, *, description = line.split("|").map(&:strip)
-        (table[name.to_sym] ||= []) << [use, description] if description && !name.match?(/\A-+\z|\AProperty\z/)
-      end
-    end
-
     # @param given [Hash{Symbol => Object}] what the user has set
     # @param effective [Hash{Symbol => Object}] that, and the defaults of Penstock
     # @param role [:producer, :consumer, :admin]

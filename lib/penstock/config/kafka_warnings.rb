@@ -14,12 +14,11 @@ module Penstock
     end
 
     def about(name)
-      rows = (@table ||= self.class.table)[name] or return
-      deprecated = rows.all? { |_, description| description.include?("DEPRECATED") }
-      return "#{name} is deprecated: #{plain(rows.first.last)}" if deprecated
+      rows = (@table ||= SettingTable.rows)[name] or return
+      deprecated = rows.all? { |row| row.description.include?("DEPRECATED") }
+      return "#{name} is deprecated: #{plain(rows.first.description)}" if deprecated
 
-      other = { producer: "C", consumer: "P" }[@role] or return # programs give an admin client the settings of other clients
-      "#{name} has no effect on a #{@role}: it is a setting of the other client type" if rows.all? { |use, _| use == other }
+      "#{name} has no effect on a #{@role}: it is a setting of the other client type" if SettingTable.of_others?(rows, @role)
     end
 
     def plain(description)

@@ -48,12 +48,8 @@ module Penstock
       names.group_by { |name| proper(name) }.each_value.find { |same| same.size > 1 }&.first(2)
     end
 
-    # @raise [ConfigurationInvalidError] always: librdkafka has no such setting. The message suggests the most similar one
-    def self.raise_invalid_setting(name)
-      shown = pem?(name) ? Secret::HIDDEN : name.inspect
-      hint = Suggestion.hint(name, Native::ProducerClient.setting_names)
-      raise_invalid("librdkafka #{Penstock.librdkafka_version} has no setting #{shown}#{hint}")
-    end
+    # @raise [ConfigurationInvalidError] always: librdkafka has no such setting
+    def self.raise_invalid_setting(name) = raise_invalid(SettingTable.without(name))
 
     # A number, with an optional unit.
     QUANTITY = /\A\s*[-+]?\d[\d._]*(e[-+]?\d+)?\s*([a-z]{1,2}|sec|min|(second|minute|hour|day|byte)s?)?\s*\z/i
@@ -99,8 +95,7 @@ module Penstock
 
     # @return [String] the values as librdkafka lists them; "": it does not list them
     def self.range_of(name)
-      rows = Native::ProducerClient.setting_lines.map { |line| line.split("|").map(&:strip) }
-      range = rows.find { |row| row[0] == name && row[3] }&.at(2).to_s
+      range = SettingTable.rows[name.to_sym]&.first&.range.to_s
       range.empty? ? UNLISTED.fetch(name, "") : range
     end
 

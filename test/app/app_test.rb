@@ -584,6 +584,17 @@ class AppTest < AppTestCase
     end
   end
 
+  # A partition with many slow messages does not keep the only worker.
+  def test_a_worker_goes_from_partition_to_partition
+    name = topic(partitions: 2)
+    2.times { |partition| produce(name, [*1..100], partition:) }
+    start(name, configure: ->(app) { app.threads = 1 }) do |record|
+      sleep 0.01
+      @seen << record.partition
+    end
+    assert_equal [0, 1], seen(100).first(100).uniq.sort
+  end
+
   # A watchdog of the program may be late: the call for which it raises has ended. Then nothing has failed.
   def test_what_is_raised_in_a_worker_without_work_changes_nothing
     name = topic(partitions: 1)

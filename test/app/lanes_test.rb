@@ -15,7 +15,7 @@ class AppLanesTest < Minitest::Test
     def at(index) = records[index]
     alias_method :[], :at
 
-    def walk(first, count, &)
+    def walk(first, count, _latest, &)
       records[first, count].each(&)
       Fiber.yield :ended if first.zero? && records[0].key == "ends late"
     end
@@ -61,7 +61,8 @@ class AppLanesTest < Minitest::Test
     def of(*) = nil
     def added(*) = nil
     def short? = false
-    def quiet? = false
+    def quieted = false
+    def on_the_clock(_time) = nil
     def shares_lanes? = true
     def around = Internal::Around.new([])
   end

@@ -4,6 +4,8 @@
  * consumer with deserializers has one, its Penstock::Deserializer, as a hidden instance variable. A field would cost all others.
  */
 #include "ruby/penstock.h"
+#include <math.h>
+#include <time.h>
 
 static VALUE batch_class;
 static ID id_deserializer;
@@ -201,13 +203,22 @@ static VALUE batch_each(VALUE self)
     return self;
 }
 
-/* walk(first, count): calls the block for each of these messages. They share one lookup of the deserializer. */
-static VALUE batch_walk(int argc, VALUE *argv, VALUE self)
+static bool is_over(double latest)
+{
+    struct timespec now;
+    return !isnan(latest) && !clock_gettime(CLOCK_MONOTONIC, &now) && (double)now.tv_sec + (double)now.tv_nsec / 1e9 >= latest;
+}
+
+/* walk(first, count, latest): calls the block for each of these messages, until `latest`, in seconds of the monotonic clock; nil: for
+ * all. They share one lookup of the deserializer. */
+static VALUE batch_walk(VALUE self, VALUE first, VALUE count, VALUE latest)
 {
     const struct ps_fetched *fetched = batch_get(self);
-    struct span span = span_of(argc, argv, fetched);
+    struct span span = span_of(2, (VALUE[]){ first, count }, fetched);
     VALUE deserializer = batch_deserializer(self);
-    for (size_t i = 0; i < span.count; i++) rb_yield(penstock_message_of(&fetched->records[span.first + i], deserializer));
+    double until = NIL_P(latest) ? NAN : NUM2DBL(latest);
+    for (size_t i = 0; i < span.count && !is_over(until); i++)
+        rb_yield(penstock_message_of(&fetched->records[span.first + i], deserializer));
     RB_GC_GUARD(self);
     return Qnil;
 }
@@ -304,7 +315,7 @@ void penstock_batch_init(void)
     rb_define_method(batch_class, "length", batch_length, 0);
     rb_define_method(batch_class, "each", batch_each, 0);
     rb_define_private_method(batch_class, "at", batch_at, 1);
-    rb_define_private_method(batch_class, "walk", batch_walk, -1);
+    rb_define_private_method(batch_class, "walk", batch_walk, 3);
     rb_define_private_method(batch_class, "deserializer", batch_deserializer, 0);
     rb_define_method(batch_class, "payloads", batch_payloads, -1);
     rb_define_method(batch_class, "each_payload", batch_each_payload, 0);

@@ -62,7 +62,7 @@ module Penstock
         @subscriptions = settings.groups.flat_map { |group| Array.new(group.connections) { Subscription.new(self, group) } }
         @watch = Watch.new(self, @clock, settings.stall_after)
         @state = :new
-        @sleeping = @quiet = @told_quiet = false
+        @sleeping = @quieted = @told_quiet = false
       end
 
       # Starts the threads, and joins the groups.
@@ -93,10 +93,10 @@ module Penstock
       def running? = @state == :running
 
       # @return [Boolean]
-      def quiet? = @quiet
+      attr_reader :quieted
 
       # @return [Symbol]
-      def state = @quiet && @state == :running ? :quiet : @state
+      def state = @quieted && @state == :running ? :quiet : @state
 
       # In a signal trap, too.
       def quiet = post { begin_quiet }
@@ -134,7 +134,7 @@ module Penstock
 
       # Whether more messages are of use: not while workers have enough to do. librdkafka reads ahead, and what is polled early is
       # no longer in the processor's cache when its turn comes.
-      def room? = !@quiet && (@line.empty? || @executor.room?) && @memory.room?
+      def room? = !@quieted && (@line.empty? || @executor.room?) && @memory.room?
 
       def offer(partition)
         partition.subscription.detours.go_on if partition.starving?
@@ -217,7 +217,7 @@ module Penstock
 
       # One piece of work of each partition, in turn.
       def dispatch
-        while !@quiet && @executor.room? && (partition = @line.shift)
+        while !@quieted && @executor.room? && (partition = @line.shift)
           partition.queued = false
           work = partition.next_work or next
           @executor.submit(work)
@@ -232,7 +232,7 @@ module Penstock
         @executor.settled
         subscription = work.partition.subscription
         work.is_a?(Work) ? subscription.settle(work) : subscription.settle_hook(work)
-        tell_quiet if @quiet
+        tell_quiet if @quieted
       end
 
       # When nothing is in work any more.
@@ -246,9 +246,9 @@ module Penstock
       # ---- the end ----
 
       def begin_quiet
-        return if @quiet || @state != :running
+        return if @quieted || @state != :running
 
-        @quiet = true
+        @quieted = true
         @watch.look
         event("app.quieting") { {} }
         tell_quiet

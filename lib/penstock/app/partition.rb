@@ -18,7 +18,7 @@ module Penstock
       include Parking
       include Settling
 
-      attr_reader :subscription, :topic, :number, :route, :runtime, :processors, :gates, :tracker, :state
+      attr_reader :subscription, :main, :topic, :number, :route, :runtime, :processors, :gates, :tracker, :state
       # @return [Integer] of messages that were polled and are not processed
       attr_reader :bytes
       # @return [Integer] pieces of work
@@ -55,13 +55,17 @@ module Penstock
       def place = [topic, number]
 
       # @return [Boolean] work on it should end
-      def cancelled? = @cancelled
+      attr_reader :cancelled
+      alias cancelled? cancelled
+
+      # @return [Boolean, nil] a processor has asked for a pause
+      attr_reader :asked_to_pause
 
       # @return [Boolean] no hook is called any more but `revoked`
-      def stops? = @cancelled || @main.quiet?
+      def stops? = @cancelled || @main.quieted
 
       # @return [Boolean] a worker may begin the next message that it has
-      def go_on? = !(@asked_to_pause || @cancelled || @main.quiet?)
+      def go_on? = !(@asked_to_pause || @cancelled || @main.quieted)
 
       # @return [Boolean] it was taken away
       def revoked? = @revoked

@@ -169,10 +169,10 @@ module Penstock
         return run_one(slice) if slice.count == 1
 
         partition = @partition
-        runtime = partition.runtime
-        latest = @started + TURN
-        slice.run.batch.__send__(:walk, slice.first + slice.done, slice.count - slice.done) do |record|
-          break if @ended || !partition.go_on? || runtime.now >= latest
+        main = partition.main
+        latest = partition.runtime.on_the_clock(@started + TURN)
+        slice.run.batch.__send__(:walk, slice.first + slice.done, slice.count - slice.done, latest) do |record|
+          break if @ended || partition.asked_to_pause || partition.cancelled || main.quieted # Partition#go_on? would be a call
 
           @record = record
           @processor.process(record)

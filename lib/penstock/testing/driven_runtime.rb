@@ -29,6 +29,10 @@ module Penstock
       end
 
       def time = BEGINNING + @now
+
+      # A message takes no time here.
+      def on_the_clock(_time) = nil
+
       def asks_leaders? = false
       def client_class = Testing.const_get(:DrivenClient)
       def consumer_set = DrivenSet.new

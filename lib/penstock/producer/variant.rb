@@ -33,11 +33,13 @@ module Penstock
       attr_reader :topic_config
 
       # Penstock makes the variants.
+      # @yieldparam variant [Variant] not frozen yet
       def initialize(internals, max_wait_timeout:, topic_config:)
         @internals = internals
         @producer = internals.producer
         @max_wait_timeout = max_wait_timeout
         @topic_config = topic_config
+        yield self if block_given?
         freeze
       end
 

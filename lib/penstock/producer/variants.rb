@@ -26,7 +26,7 @@ module Penstock
         @own = Connection.new(internals)
         @connections = { {} => @own } # replaced as a whole: other threads may be iterating over it
         @making = Mutex.new
-        @used_settings = Native::WeakList.new
+        @made = Native::WeakList.new
         @any = false
         @key = :"penstock_variant_#{object_id}"
       end
@@ -72,10 +72,8 @@ module Penstock
         topic_config = VariantChecks.new(@internals).call(max_wait_timeout, topic_config)
         @making.synchronize do
           add_connection(topic_config) unless @connections.key?(topic_config)
-          topic_config = topic_config.dup
-          @used_settings.add(topic_config) # listed as long as a variant has them
           @any = true
-          Variant.new(@internals, max_wait_timeout:, topic_config: topic_config.freeze)
+          Variant.new(@internals, max_wait_timeout:, topic_config:) { |variant| @made.add(variant) }
         end
       end
 
@@ -91,8 +89,7 @@ module Penstock
           forget_unused
           raise_too_many if of_variants.size >= Variant::MOST
         end
-        own = topic_config.dup.freeze # the given Hash belongs to the variants, and may be collected
-        @connections = { own => Connection.new(@internals, VariantChecks.overrides(own)), **@connections }
+        @connections = { topic_config => Connection.new(@internals, VariantChecks.overrides(topic_config)), **@connections }
       end
 
       def of_variants = @connections.reject { |settings, _| settings.empty? || settings == REMAINS }
@@ -100,7 +97,7 @@ module Penstock
       # A connection is used only through a variant, so without variants it stays unused. But it may have messages to
       # deliver, or be used by other Ractors.
       def forget_unused
-        used = @used_settings.to_a
+        used = @made.to_a.map(&:topic_config)
         unused = of_variants.select do |settings, connection|
           connection.slot.nil? && connection.queue_size.zero? && !used.include?(settings)
         end

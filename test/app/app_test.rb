@@ -588,10 +588,14 @@ class AppTest < AppTestCase
   def test_a_worker_goes_from_partition_to_partition
     name = topic(partitions: 2)
     2.times { |partition| produce(name, [*1..100], partition:) }
-    start(name, configure: ->(app) { app.threads = 1 }) do |record|
-      sleep 0.01
+    polled = Thread::Queue.new
+    server = start(name, configure: ->(app) { app.threads = 1 }) do |record|
+      polled.pop # until it is closed
+      sleep 0.01 # at least: a hundred take longer than a turn
       @seen << record.partition
     end
+    eventually { server.metrics.sum(&:waiting) > 100 } # of both
+    polled.close
     assert_equal [0, 1], seen(100).first(100).uniq.sort
   end
 
